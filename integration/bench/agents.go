@@ -1,15 +1,14 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -50,7 +49,7 @@ func holdAgent() time.Duration {
 
 // agentRuns measures the overhead of an agent run: from the start of demesne to the first request at the model's server,
 // minus the same for the program alone on this machine. Then it runs 20 agents at once.
-func agentRuns(m *machine) error {
+func agentRuns(m *machine) {
 	arrived := make(chan time.Time, 100)
 	model := &fixture.Model{Script: func(fixture.ModelRequest) fixture.Answer {
 		arrived <- time.Now()
@@ -59,76 +58,46 @@ func agentRuns(m *machine) error {
 	url, stop := model.Start()
 	defer stop()
 	rows := filepath.Join(m.dir, "agents.json")
-	if err := os.WriteFile(rows, []byte(benchAgent), 0o644); err != nil {
-		return err
-	}
+	check(os.WriteFile(rows, []byte(benchAgent), 0o644))
 	env := m.env
 	defer func() { m.env = env }()
 	m.env = append(slices.Clip(env), "DEMESNE_AGENTS_FILE="+rows, "BENCH_KEY=key", "BENCH_BASE="+url, "BENCH_URL="+url, "BENCH_TOKEN=t",
 		"DEMESNE_CODEX_ENABLED=false", "DEMESNE_CLAUDE_CODE_ENABLED=false")
-	first := func(argv ...string) (time.Duration, error) {
-		start := time.Now()
-		if _, err := m.time(argv...); err != nil {
-			return 0, err
-		}
-		return (<-arrived).Sub(start), nil
-	}
-	times := map[string][]time.Duration{}
-	run := []string{"env", "PATH=" + m.bin + ":/usr/bin:/bin", filepath.Join(m.bin, "demesne"), "agent", "run", "x"}
-	run[0] = "/usr/bin/env"
-	for round := range m.rounds + 3 {
-		for name, argv := range map[string][]string{"agent's program alone, to its first request": {"bench", "agent"}, "agent run, to the first request": run} {
-			d, err := first(argv...)
-			if err != nil {
-				return err
-			}
-			if round >= 3 { // the runner is warm, and its pool is full
-				times[name] = append(times[name], d)
-			}
+	first := func(argv ...string) func() time.Duration {
+		return func() time.Duration {
+			start := time.Now()
+			must(m.time(argv...))
+			return (<-arrived).Sub(start)
 		}
 	}
-	var medians []time.Duration
-	for _, name := range []string{"agent's program alone, to its first request", "agent run, to the first request"} {
-		medians = append(medians, m.add(name, "", times[name]))
-	}
-	m.atMost("overhead of an agent run, to the first request", medians[1]-medians[0], 60*time.Millisecond)
-	return manyAgents(m, run)
+	run := []string{"/usr/bin/env", "PATH=" + m.bin + ":/usr/bin:/bin", filepath.Join(m.bin, "demesne"), "agent", "run", "x"}
+	const alone, sandboxed = "agent's program alone, to its first request", "agent run, to the first request"
+	took := m.race(m.rounds, coldRounds, atOnce, entry{name: alone, run: first("bench", "agent")}, entry{name: sandboxed, run: first(run...)})
+	m.atMost("overhead of an agent run, to the first request", took[sandboxed]-took[alone], 60*time.Millisecond)
+	m.manyAgents(rows, run)
 }
 
 // manyAgents runs 20 agents at once, each with a sandbox that lives for a second.
-func manyAgents(m *machine, run []string) error {
+func (m *machine) manyAgents(rows string, run []string) {
 	const n = 20
 	m.env = append(m.env, "BENCH_HOLD=1s")
-	rows, err := os.ReadFile(filepath.Join(m.dir, "agents.json"))
-	if err != nil {
-		return err
+	check(os.WriteFile(rows, []byte(strings.Replace(benchAgent, `"env":{`, `"env":{"BENCH_HOLD":"1s",`, 1)), 0o644))
+	agents := make([]*exec.Cmd, n)
+	took, failed := together(n, func(i int) error {
+		agents[i] = m.command(run...)
+		out, err := agents[i].CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("%w: %s", err, out)
+		}
+		return nil
+	})
+	rss, cpu := int64(0), time.Duration(0)
+	for _, a := range agents {
+		if p := a.ProcessState; p != nil { // nil: it did not start
+			rss, cpu = max(rss, p.SysUsage().(*syscall.Rusage).Maxrss), cpu+p.UserTime()+p.SystemTime()
+		}
 	}
-	rows = bytes.Replace(rows, []byte(`"env":{`), []byte(`"env":{"BENCH_HOLD":"1s",`), 1)
-	if err := os.WriteFile(filepath.Join(m.dir, "agents.json"), rows, 0o644); err != nil {
-		return err
-	}
-	var mu sync.Mutex
-	var wg sync.WaitGroup
-	failed, rss, cpu := 0, int64(0), time.Duration(0)
-	start := time.Now()
-	for range n {
-		wg.Go(func() {
-			cmd := m.command(run...)
-			out, err := cmd.CombinedOutput()
-			mu.Lock()
-			defer mu.Unlock()
-			if err != nil {
-				failed++
-				fmt.Fprintf(os.Stderr, "bench: agent: %v: %s\n", err, out)
-				return
-			}
-			use := cmd.ProcessState.SysUsage().(*syscall.Rusage)
-			rss, cpu = max(rss, use.Maxrss), cpu+cmd.ProcessState.UserTime()+cmd.ProcessState.SystemTime()
-		})
-	}
-	wg.Wait()
-	m.limit("20 agents at once that do not fail", failed == 0, fmt.Sprint(n-failed), "20")
-	m.rows = append(m.rows, row{Name: "20 agents at once, each for 1 s", Median: time.Since(start),
+	m.limit("20 agents at once that do not fail", len(failed) == 0, count(n-len(failed), failed), "20")
+	m.rows = append(m.rows, row{Name: "20 agents at once, each for 1 s", Median: took,
 		Note: fmt.Sprintf("the frontend agent: at most %d MiB, %.0f ms of CPU each", rss>>10, cpu.Seconds()*1000/n)})
-	return nil
 }

@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 )
 
@@ -20,100 +19,67 @@ type comparison struct {
 
 // peers fills the comparison. All programs run as one user, each in a sandbox with the host's /usr and no network but
 // for the last line, and they take turns. Peers that are not installed, or fail here, have no figures.
-func peers(m *machine) error {
+func peers(m *machine) {
 	c := &m.table
 	c.columns, c.cells = []string{"demesne", "bwrap", "podman", "srt"}, map[[2]string]string{}
-	commands := map[string][]string{"demesne": {"demesne", "run", "--", "true"}, "bwrap": bubblewrap()}
-	var err error
-	if commands["podman"], err = m.podman(); err != nil {
-		return err
-	}
-	if commands["srt"], err = m.srt("true"); err != nil {
-		return err
-	}
-	if commands["srt"] == nil {
-		fmt.Fprintln(os.Stderr, "bench: srt: not compared (npm install -g @anthropic-ai/sandbox-runtime; it needs bwrap, socat and ripgrep)")
-	}
+	commands := map[string][]string{"demesne": {"demesne", "run", "--", "true"}, "bwrap": bubblewrap(), "podman": must(m.podman()), "srt": m.comparedSrt("true")}
 	networked := map[string][]string{"demesne": {"demesne", "run", "--allow-domain", "good.test", "--", "true"}, "srt": commands["srt"]}
-	const no, linger = "DEMESNE_LINGER=0", "DEMESNE_LINGER=10s"
-	return errors.Join(
-		m.turns("the first command", commands, no),
-		m.turns("a command in a loop", commands, linger),
-		m.together("20 commands at once, each", commands, linger),
-		m.turns("a command with one name allowed, in a loop", networked, linger),
-		m.endPodman())
+	const cold, linger = "DEMESNE_LINGER=0", "DEMESNE_LINGER=10s"
+	defer func() { m.env = nil }()
+	for _, line := range []struct {
+		name, env string
+		commands  map[string][]string
+		measure   func(line string, commands map[string][]string)
+	}{
+		{"the first command", cold, commands, m.turns},
+		{"a command in a loop", linger, commands, m.turns},
+		{"20 commands at once, each", linger, commands, m.twentyAtOnce},
+		{"a command with one name allowed, in a loop", linger, networked, m.turns},
+	} {
+		m.env = []string{line.env}
+		line.measure(line.name, line.commands)
+		must(m.output("demesne", "gc", "--runner"))
+	}
+	check(m.endPodman())
 }
 
 // turns times every command once a round, and writes the medians.
-func (m *machine) turns(line string, commands map[string][]string, env string) error {
-	times := map[string][]time.Duration{}
-	m.env = []string{env}
-	defer func() { m.env = nil }()
-	for i := range m.rounds + 3 {
-		for _, name := range m.table.columns {
-			if len(commands[name]) == 0 || i >= 13 && slow(times[name]) {
-				continue
-			}
-			d, err := m.time(commands[name]...)
-			if err != nil {
-				return err
-			}
-			if i >= 3 { // the first rounds read the programs from disk, and start the runner of a loop
-				times[name] = append(times[name], d)
-			}
-			if err := noRunner(env); err != nil {
-				return err
-			}
+func (m *machine) turns(line string, commands map[string][]string) {
+	before := atOnce
+	if slices.Contains(m.env, "DEMESNE_LINGER=0") {
+		before = noRunner
+	}
+	var entries []entry
+	for _, column := range m.table.columns {
+		entries = append(entries, entry{name: line + ": " + column, run: m.timed(commands[column]...), enough: 10})
+	}
+	took := m.race(m.rounds, coldRounds, before, entries...)
+	for _, column := range m.table.columns {
+		if d := took[line+": "+column]; d > 0 {
+			m.table.set(line, column, d)
 		}
 	}
-	for _, name := range m.table.columns {
-		if all := times[name]; len(all) > 0 {
-			m.table.set(line, name, m.add(line+": "+name, "", all))
-		}
-	}
-	_, err := m.output("demesne", "gc", "--runner")
-	return err
 }
 
-// slow reports whether ten rounds are enough, because each takes long.
-func slow(times []time.Duration) bool { return len(times) > 0 && times[0] > 100*time.Millisecond }
-
-// together starts 20 commands of each program at once, and writes a twentieth of the time that they take.
-func (m *machine) together(line string, commands map[string][]string, env string) error {
+// twentyAtOnce starts 20 commands of each program at once, and writes a twentieth of the time that they take.
+func (m *machine) twentyAtOnce(line string, commands map[string][]string) {
 	const n = 20
-	m.env = []string{env}
-	defer func() { m.env = nil }()
-	for _, name := range m.table.columns {
-		if len(commands[name]) == 0 {
+	for _, column := range m.table.columns {
+		argv := commands[column]
+		if len(argv) == 0 {
 			continue
 		}
-		var all []time.Duration
-		for range 5 {
-			var wg sync.WaitGroup
-			failed, start := make([]error, n), time.Now()
-			for i := range n {
-				wg.Go(func() { _, failed[i] = m.time(commands[name]...) })
-			}
-			wg.Wait()
-			if err := errors.Join(failed...); err != nil {
-				return err
-			}
-			all = append(all, time.Since(start)/n)
-		}
-		m.table.set(line, name, m.add(line+": "+name, "", all))
+		m.table.set(line, column, m.repeated(5, line+": "+column, "", func() time.Duration {
+			took, failed := together(n, func(int) error { _, err := m.time(argv...); return err })
+			check(errors.Join(failed...))
+			return took / n
+		}))
 	}
-	_, err := m.output("demesne", "gc", "--runner")
-	return err
 }
 
-// noRunner waits until no runner is left, unless env says that it lingers.
-func noRunner(env string) error {
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
-		if env != "DEMESNE_LINGER=0" || !slices.ContainsFunc(family(), func(r relative) bool { return r.name == "demesne-runner" }) {
-			return nil
-		}
-	}
-	return errors.New("a runner did not end")
+// noRunner waits until no runner is left.
+func noRunner() error {
+	return gone(func(r relative) bool { return r.name == "demesne-runner" })
 }
 
 // podman returns the command line that runs /bin/true in podman on a tree like demesne's host image, or nil. podman

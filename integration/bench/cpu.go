@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -41,46 +40,24 @@ const (
 // cpu measures user and system time of everything that a command causes: also of a runner that it starts, of a
 // sandbox's PID 1, its teardown and the prepared sandbox that replaces it. Other load on the machine changes these
 // figures less than it changes elapsed times.
-func cpu(m *machine) error {
-	jobs, err := m.jobs()
-	if err != nil {
-		return err
-	}
+func cpu(m *machine) {
 	meter := newMeter(m)
 	defer meter.close()
-	costs := map[string][]time.Duration{}
-	for range max(m.rounds/5, 3) {
-		for _, j := range jobs {
-			d, err := meter.each(j)
-			if err != nil {
-				return fmt.Errorf("%s: %w", j.name, err)
-			}
-			costs[j.name] = append(costs[j.name], d)
-		}
+	var entries []entry
+	for _, j := range m.jobs() {
+		entries = append(entries, entry{name: j.name, note: meter.how, run: func() time.Duration { return meter.each(j) }})
 	}
-	median := map[string]time.Duration{}
-	for _, j := range jobs {
-		median[j.name] = m.add(j.name, meter.how, costs[j.name])
-	}
-	m.cpuBounds(median)
-	return m.faults()
+	m.cpuBounds(m.race(max(m.rounds/5, 3), 0, atOnce, entries...))
+	m.faults()
 }
 
 // jobs lists what is measured. Peers that are not installed are left out.
-func (m *machine) jobs() ([]job, error) {
-	empty, err := m.emptyProgram()
-	if err != nil {
-		return nil, err
-	}
-	jobs := []job{{name: "empty Go program", argv: []string{empty}}, {name: "true", argv: []string{find("true")}}}
+func (m *machine) jobs() []job {
+	jobs := []job{{name: "empty Go program", argv: []string{m.emptyProgram()}}, {name: "true", argv: []string{find("true")}}}
 	if p := bubblewrap(); p != nil {
 		jobs = append(jobs, job{name: "bwrap", argv: p})
 	}
-	p, err := m.runc()
-	if err != nil {
-		return nil, err
-	}
-	if p != nil {
+	if p := must(m.runc()); p != nil {
 		jobs = append(jobs, job{name: "runc run", argv: p, count: true})
 		if crun := find("crun"); crun != "" {
 			c := append([]string{crun}, p[1:]...)
@@ -88,10 +65,6 @@ func (m *machine) jobs() ([]job, error) {
 				jobs = append(jobs, job{name: "crun run", argv: c, count: true})
 			}
 		}
-	}
-	archive, err := m.image()
-	if err != nil {
-		return nil, err
 	}
 	run := func(flags ...string) []string {
 		return append(append([]string{"demesne", "run"}, flags...), "--", "true")
@@ -103,45 +76,28 @@ func (m *machine) jobs() ([]job, error) {
 		job{name: "demesne run, in a loop", argv: run(), env: lingers},
 		job{name: "demesne run, pooled", argv: run(), env: lingers, pause: settle},
 		job{name: "demesne run, pooled, networked", argv: run("--allow-domain", "good.test"), env: lingers, pause: settle},
-		job{name: "demesne run, pooled, image", argv: run("--image", archive), env: lingers, pause: settle},
+		job{name: "demesne run, pooled, image", argv: run("--image", m.image()), env: lingers, pause: settle},
 		job{name: "demesne create + rm", argv: []string{"demesne", "create"}, again: []string{"demesne", "rm"}, env: lingers, pause: settle},
-	), nil
+	)
 }
 
 // emptyProgram builds a Go program that does nothing.
-func (m *machine) emptyProgram() (string, error) {
+func (m *machine) emptyProgram() string {
 	source, program := filepath.Join(m.dir, "empty.go"), filepath.Join(m.bin, "empty")
-	if err := os.WriteFile(source, []byte("package main\n\nfunc main() {}\n"), 0o644); err != nil {
-		return "", err
-	}
-	return program, goBuild("0", "-s -w", program, source)
+	check(os.WriteFile(source, []byte("package main\n\nfunc main() {}\n"), 0o644))
+	check(goBuild("0", "-s -w", program, source))
+	return program
 }
 
 // image writes an archive of a small image with true, and pulls it.
-func (m *machine) image() (string, error) {
-	entries, err := fixture.Busybox()
-	if err != nil {
-		return "", err
-	}
-	layer, err := fixture.Layer(entries...)
-	if err != nil {
-		return "", err
-	}
-	img, err := fixture.Image(v1.Config{Env: []string{"PATH=/bin"}}, layer)
-	if err != nil {
-		return "", err
-	}
+func (m *machine) image() string {
+	img := must(fixture.Image(v1.Config{Env: []string{"PATH=/bin"}}, must(fixture.Layer(must(fixture.Busybox())...))))
 	path := filepath.Join(m.dir, "busybox.tar")
 	ref := "docker-archive:" + path
-	if err := tarball.WriteToFile(path, name.MustParseReference("busybox.test/busybox:1"), img); err != nil {
-		return "", err
-	}
-	store := filepath.Join(m.dir, "i")
-	if err := m.own(store); err != nil {
-		return "", err
-	}
-	_, err = m.output("demesne", "run", "--image", ref, "--", "true")
-	return ref, err
+	check(tarball.WriteToFile(path, name.MustParseReference("busybox.test/busybox:1"), img))
+	check(m.own(filepath.Join(m.dir, "i")))
+	must(m.output("demesne", "run", "--image", ref, "--", "true"))
+	return ref
 }
 
 func (m *machine) cpuBounds(median map[string]time.Duration) {
@@ -154,34 +110,20 @@ func (m *machine) cpuBounds(median map[string]time.Duration) {
 }
 
 // faults counts the page faults of the client.
-func (m *machine) faults() error {
-	id, err := m.output("demesne", "create")
-	if err != nil {
-		return err
-	}
+func (m *machine) faults() {
+	id := must(m.output("demesne", "create"))
 	defer m.output("demesne", "rm", id)
-	count := func(argv ...string) (int64, error) {
+	count := func(argv ...string) int64 {
 		var all []int64
 		for range 11 {
 			cmd := m.command(argv...)
-			if err := cmd.Run(); err != nil {
-				return 0, err
-			}
+			check(cmd.Run())
 			all = append(all, cmd.ProcessState.SysUsage().(*syscall.Rusage).Minflt)
 		}
-		slices.Sort(all)
-		return all[len(all)/2], nil
+		return median(all)
 	}
-	empty, err := count("empty")
-	if err != nil {
-		return err
-	}
-	exec, err := count("demesne", "exec", id, "--", "true")
-	if err != nil {
-		return err
-	}
+	empty, exec := count("empty"), count("demesne", "exec", id, "--", "true")
 	m.limit("minor page faults of demesne exec", exec <= 300, fmt.Sprintf("%d (an empty Go program: %d)", exec, empty), "<= 300")
-	return nil
 }
 
 // meter measures the processor time of this program's descendants.
@@ -217,90 +159,63 @@ const fewCommands, manyCommands = 2, 12
 
 // each returns the time of one command. It is the slope between few commands and many, which leaves out the start and
 // the end of a runner.
-func (t *meter) each(j job) (time.Duration, error) {
-	short, err := t.block(j, fewCommands)
-	if err != nil {
-		return 0, err
-	}
-	long, err := t.block(j, manyCommands)
-	return (long - short) / (manyCommands - fewCommands), err
+func (t *meter) each(j job) time.Duration {
+	return (t.block(j, manyCommands) - t.block(j, fewCommands)) / (manyCommands - fewCommands)
 }
 
 // block returns the time of n commands and everything that they start.
-func (t *meter) block(j job, n int) (time.Duration, error) {
-	return t.cost(j.env, func() error { return t.commands(j, n) })
+func (t *meter) block(j job, n int) time.Duration {
+	return t.cost(j.env, func() { t.commands(j, n) })
 }
 
 // cost returns the time of what f starts, with the end of its runner.
-func (t *meter) cost(env string, f func() error) (time.Duration, error) {
+func (t *meter) cost(env string, f func()) time.Duration {
 	t.env = []string{env}
 	defer func() { t.env = nil }()
-	before, err := t.used()
-	if err != nil {
-		return 0, err
-	}
-	if err := f(); err != nil {
-		return 0, err
-	}
+	before := t.used()
+	f()
 	if env != "" {
-		if _, err := t.run("demesne", "gc", "--runner"); err != nil {
-			return 0, err
-		}
+		must(t.run("demesne", "gc", "--runner"))
 	}
-	if err := alone(); err != nil {
-		return 0, err
-	}
-	after, err := t.used()
-	return after - before, err
+	check(alone())
+	return t.used() - before
 }
 
 // crowd starts n commands at once. It returns the time until all ended, and the processor time.
-func (t *meter) crowd(j job, n int) (wall, cpu time.Duration, err error) {
-	cpu, err = t.cost(j.env, func() error {
-		var wg sync.WaitGroup
-		failed, start := make([]error, n), time.Now()
-		for i := range n {
-			argv := j.argv
-			if j.count {
-				argv = append(slices.Clone(argv), fmt.Sprint("c", i))
-			}
-			wg.Go(func() { _, failed[i] = t.run(argv...) })
-		}
-		wg.Wait()
-		wall = time.Since(start)
-		return errors.Join(failed...)
+func (t *meter) crowd(j job, n int) (wall, cpu time.Duration) {
+	cpu = t.cost(j.env, func() {
+		var failed []error
+		wall, failed = together(n, func(i int) error {
+			_, err := t.run(j.numbered(j.argv, i)...)
+			return err
+		})
+		check(errors.Join(failed...))
 	})
-	return wall, cpu, err
+	return wall, cpu
 }
 
-func (t *meter) commands(j job, n int) (err error) {
+// numbered returns a command line with the number that j.count wants.
+func (j job) numbered(argv []string, i int) []string {
+	if j.count {
+		return append(slices.Clone(argv), fmt.Sprint("c", i))
+	}
+	return argv
+}
+
+func (t *meter) commands(j job, n int) {
 	argv := j.argv
 	if j.first != nil {
-		id, err := t.run(j.first...)
-		if err != nil {
-			return err
-		}
+		id := must(t.run(j.first...))
 		argv = slices.Insert(slices.Clone(argv), slices.Index(argv, "--"), id)
-		defer func() {
-			_, rerr := t.run(append(slices.Clone(j.last), id)...)
-			err = errors.Join(err, rerr)
-		}()
+		defer func() { must(t.run(append(slices.Clone(j.last), id)...)) }()
 	}
 	for i := range n {
-		now := argv
-		if j.count {
-			now = append(slices.Clone(argv), fmt.Sprint("c", i))
-		}
-		out, err := t.run(now...)
-		if err == nil && j.again != nil {
-			_, err = t.run(append(slices.Clone(j.again), out)...)
-		}
-		if err != nil {
-			return err
+		out := must(t.run(j.numbered(argv, i)...))
+		if j.again != nil {
+			must(t.run(append(slices.Clone(j.again), out)...))
 		}
 		time.Sleep(j.pause)
 	}
-	return nil
 }
 
 // run runs a command in the control group and returns its output.
@@ -323,17 +238,12 @@ func (t *meter) run(argv ...string) (string, error) {
 }
 
 // used returns the time that ended descendants used so far.
-func (t *meter) used() (time.Duration, error) {
+func (t *meter) used() time.Duration {
 	if t.group == "" {
 		var u syscall.Rusage
-		err := syscall.Getrusage(syscall.RUSAGE_CHILDREN, &u)
-		return time.Duration(u.Utime.Nano() + u.Stime.Nano()), err
+		check(syscall.Getrusage(syscall.RUSAGE_CHILDREN, &u))
+		return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 	}
-	raw, err := os.ReadFile(t.group + "/cpu.stat")
-	if err != nil {
-		return 0, err
-	}
-	_, rest, _ := strings.Cut(string(raw), "usage_usec ")
-	us, err := strconv.ParseInt(strings.Fields(rest + " 0")[0], 10, 64)
-	return time.Duration(us) * time.Microsecond, err
+	_, rest, _ := strings.Cut(string(must(os.ReadFile(t.group+"/cpu.stat"))), "usage_usec ")
+	return time.Duration(must(strconv.ParseInt(strings.Fields(rest + " 0")[0], 10, 64))) * time.Microsecond
 }

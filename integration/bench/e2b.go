@@ -2,7 +2,7 @@ package main
 
 import (
 	"bufio"
-	"encoding/json"
+	"cmp"
 	"fmt"
 	"io"
 	"net/http"
@@ -16,48 +16,22 @@ import (
 
 // e2b measures demesne serve by E2B's SDK, with the server's defaults. Times of the SDK itself are in each figure: the same
 // calls to a server that answers at once say how much.
-func e2b(m *machine) error {
-	from := os.Getenv("DEMESNE_E2B")
-	if from == "" {
-		from = "/var/tmp/demesne-e2b"
-	}
+func e2b(m *machine) {
+	from := cmp.Or(os.Getenv("DEMESNE_E2B"), "/var/tmp/demesne-e2b")
 	if _, err := os.Stat(from + "/installed"); err != nil {
-		return fmt.Errorf("find E2B's SDK: %w (integration/clients/e2b/install.sh)", err)
+		check(fmt.Errorf("find E2B's SDK: %w (integration/clients/e2b/install.sh)", err))
 	}
-	script, err := os.ReadFile("integration/clients/e2b/bench.mjs")
-	if err == nil {
-		err = os.WriteFile(m.dir+"/bench.mjs", script, 0o644)
-	}
-	if err == nil {
-		err = os.Symlink(from+"/node_modules", m.dir+"/node_modules")
-	}
-	if err != nil {
-		return err
-	}
+	check(copyFile("integration/clients/e2b/bench.mjs", m.dir+"/bench.mjs"))
+	check(os.Symlink(from+"/node_modules", m.dir+"/node_modules"))
 	url, stop, err := m.serveAPI()
-	if err != nil {
-		return err
-	}
+	check(err)
 	defer stop()
-	key, err := os.ReadFile(m.dir + "/h/.demesne/server/token")
-	if err != nil {
-		return err
-	}
+	key := must(os.ReadFile(m.dir + "/h/.demesne/server/token"))
 	cmd := m.command("/usr/bin/env", "node", m.dir+"/bench.mjs", fmt.Sprint(m.rounds))
 	floor := httptest.NewServer(http.HandlerFunc(answerAtOnce))
 	defer floor.Close()
 	cmd.Env = append(cmd.Env, "FLOOR_URL="+floor.URL, "E2B_API_URL="+url, "E2B_SANDBOX_URL="+url, "E2B_API_KEY="+strings.TrimSpace(string(key)))
-	cmd.Stderr = os.Stderr
-	out, err := cmd.Output()
-	var f map[string][]float64
-	if err == nil {
-		err = json.Unmarshal(out, &f)
-	}
-	if err != nil {
-		return fmt.Errorf("use E2B's SDK: %w: %s", err, out)
-	}
-	m.reportE2B(f)
-	return nil
+	m.reportE2B(found[map[string][]float64](cmd))
 }
 
 // serveAPI starts demesne serve, and returns its address.
@@ -105,29 +79,23 @@ func answerAtOnce(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (m *machine) reportE2B(f map[string][]float64) {
-	median := map[string]time.Duration{}
-	for _, r := range []struct{ key, name, note string }{
-		{"create", "E2B: Sandbox.create", "prepared sandbox"},
-		{"first", "E2B: Sandbox.create to first output", ""},
-		{"command", "E2B: commands.run of true", ""},
-		{"files", "E2B: files.write and read of 1 KiB", "first five in a sandbox"},
-		{"used files", "E2B: files.write and read of 1 KiB, in use", "again and again in one sandbox"},
-		{"sdk create", "… Sandbox.create, the SDK's own time", "a server that answers at once"},
-		{"sdk files", "… files.write and read, the SDK's own time", "as the first five"},
-		{"sdk used files", "… files.write and read, in use, the SDK's own time", ""},
-		{"fifty", "E2B: 50 times create, run, kill at once", "all"},
-	} {
-		var times []time.Duration
-		for _, v := range f[r.key] {
-			times = append(times, time.Duration(v*float64(time.Millisecond)))
-		}
-		if len(times) > 0 {
-			median[r.key] = m.add(r.name, r.note, times)
-		}
+func (m *machine) reportE2B(measured map[string][]float64) {
+	times := map[string][]time.Duration{}
+	for key, all := range measured {
+		times[key] = durations(all, time.Millisecond)
 	}
-	m.atMost("E2B: Sandbox.create to first output, prepared, p50", median["first"], 25*time.Millisecond)
-	m.atMost("E2B: files.write and read of 1 KiB, p50", median["files"], 3*time.Millisecond)
-	m.atMost("E2B: files.write and read of 1 KiB, in use, p50", median["used files"], 3*time.Millisecond)
-	m.limit("E2B: 50 creates at once", len(f["fifty"]) == 1, fmt.Sprintf("all ran in %.1f s", median["fifty"].Seconds()), "none fails")
+	took := m.addAll(times,
+		figure{"create", "E2B: Sandbox.create", "prepared sandbox"},
+		figure{"first", "E2B: Sandbox.create to first output", ""},
+		figure{"command", "E2B: commands.run of true", ""},
+		figure{"files", "E2B: files.write and read of 1 KiB", "first five in a sandbox"},
+		figure{"used files", "E2B: files.write and read of 1 KiB, in use", "again and again in one sandbox"},
+		figure{"sdk create", "… Sandbox.create, the SDK's own time", "a server that answers at once"},
+		figure{"sdk files", "… files.write and read, the SDK's own time", "as the first five"},
+		figure{"sdk used files", "… files.write and read, in use, the SDK's own time", ""},
+		figure{"fifty", "E2B: 50 times create, run, kill at once", "all"})
+	m.atMost("E2B: Sandbox.create to first output, prepared, p50", took["first"], 25*time.Millisecond)
+	m.atMost("E2B: files.write and read of 1 KiB, p50", took["files"], 3*time.Millisecond)
+	m.atMost("E2B: files.write and read of 1 KiB, in use, p50", took["used files"], 3*time.Millisecond)
+	m.limit("E2B: 50 creates at once", len(times["fifty"]) == 1, fmt.Sprintf("all ran in %.1f s", took["fifty"].Seconds()), "none fails")
 }

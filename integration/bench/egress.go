@@ -3,20 +3,16 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"os"
-	"slices"
 	"strconv"
 	"time"
 )
 
 // egress measures the cost of a sandbox's network, compared with the same program and the same servers on lo.
-func egress(m *machine) error {
-	for _, part := range []func(*machine) error{throughput, requests, tunnels, answers, networked, rival, idleNetworked} {
-		if err := part(m); err != nil {
-			return err
-		}
+func egress(m *machine) {
+	for _, part := range []func(*machine){throughput, requests, tunnels, answers, networked, rival, idleNetworked} {
+		part(m)
 	}
-	return crowd(m, "100 networked at once", "--allow-domain", "good.test")
+	crowd(m, "100 networked at once", "--allow-domain", "good.test")
 }
 
 // load runs a load client, in a sandbox unless it connects directly.
@@ -42,45 +38,30 @@ func (m *machine) load(kind, via, to string, n, workers int) (measured, error) {
 	}
 	var r measured
 	text, err := m.output(argv...)
-	if err != nil {
-		return r, err
+	if err == nil {
+		err = json.Unmarshal([]byte(text), &r)
 	}
-	if err := json.Unmarshal([]byte(text), &r); err != nil {
-		return r, fmt.Errorf("read what %q measured: %w", argv, err)
-	}
-	return r, nil
-}
-
-// rates holds the rate of each round in GB/s, by way of connecting.
-type rates map[string][]float64
-
-// of returns the median rate of via.
-func (r rates) of(via string) float64 {
-	slices.Sort(r[via])
-	return r[via][len(r[via])/2]
+	return r, err
 }
 
 // throughput compares stream rates; the ways of connecting take turns.
-func throughput(m *machine) error {
+func throughput(m *machine) {
 	for _, c := range []struct {
 		name         string
 		streams, n   int
 		connect, own float64 // lower bounds; 0: no bound
 	}{{"1 stream", 1, 1 << 30, 0.45, 0.4}, {"32 streams", 32, 32 << 20, 0.5, 0}} {
-		got := rates{}
+		rates := map[string][]float64{} // in GB/s, by way of connecting
 		for range 3 {
 			for _, via := range []string{"direct", "connect", "name"} {
-				r, err := m.load("stream", via, streamServer, c.n, c.streams)
-				if err != nil {
-					return err
-				}
-				got[via] = append(got[via], float64(c.n)*float64(c.streams)/1e9/r.Elapsed.Seconds())
+				r := must(m.load("stream", via, streamServer, c.n, c.streams))
+				rates[via] = append(rates[via], float64(c.n)*float64(c.streams)/1e9/r.Elapsed.Seconds())
 			}
 		}
-		m.share(c.name+" through CONNECT", got.of("connect"), got.of("direct"), c.connect)
-		m.share(c.name+" by name", got.of("name"), got.of("direct"), c.own)
+		direct := median(rates["direct"])
+		m.share(c.name+" through CONNECT", median(rates["connect"]), direct, c.connect)
+		m.share(c.name+" by name", median(rates["name"]), direct, c.own)
 	}
-	return nil
 }
 
 // share reports got as a share of the direct rate, with a lower bound.
@@ -96,24 +77,16 @@ func (m *machine) share(name string, got, direct, want float64) {
 // requests compares the time of one answer on a persistent connection. In each round it measures all ways shortly
 // after each other, and takes each way's difference to direct. It reports the median difference: absolute times
 // drift by more than the bound.
-func requests(m *machine) error {
+func requests(m *machine) {
 	times, over := map[string][]time.Duration{}, map[string][]time.Duration{}
 	ways := []string{"direct", "relay", "connect", "name"}
-	stop, err := m.startRelay(echoServer)
-	if err != nil {
-		return err
-	}
-	defer stop()
+	defer m.startRelay(echoServer)()
 	for range 15 {
 		var direct time.Duration
 		for _, via := range ways {
-			r, err := m.load("request", via, echoServer, 600, 1)
-			if err != nil {
-				return err
-			}
+			r := must(m.load("request", via, echoServer, 600, 1))
 			times[via] = append(times[via], r.Each...)
-			slices.Sort(r.Each)
-			middle := r.Each[len(r.Each)/2]
+			middle := median(r.Each)
 			if via == "direct" {
 				direct = middle
 			}
@@ -124,137 +97,82 @@ func requests(m *machine) error {
 		m.add("request on a kept connection, "+via, "", times[via])
 	}
 	for _, via := range ways[1:] {
-		slices.Sort(over[via])
-		name, more := "request on a kept connection, "+via+" over direct", max(0, over[via][len(over[via])/2])
+		name, more := "request on a kept connection, "+via+" over direct", max(0, median(over[via]))
 		if via == "relay" {
 			m.limit(name, true, ms(more), "(no bound)")
 			continue
 		}
 		m.atMost(name, more, 45*time.Microsecond)
 	}
-	return nil
 }
 
 // tunnels counts how many tunnels per second can be opened, and the latency of the slowest. Each way has its own
 // server, and opens few enough connections for ports in TIME_WAIT not to matter.
-func tunnels(m *machine) error {
-	stop, err := m.startRelay(relayedServer)
-	if err != nil {
-		return err
-	}
-	defer stop()
+func tunnels(m *machine) {
+	defer m.startRelay(relayedServer)()
 	rate := 0.0
 	for _, c := range []struct{ name, via, to string }{
 		{"new connection, direct, 8 clients", "direct", echoServer},
 		{"new tunnel through a bare relay, 8 clients", "relay", relayedServer},
 		{"new tunnel, 8 clients", "connect", tunnelServer},
 	} {
-		r, err := m.load("tunnel", c.via, c.to, 500, 8)
-		if err != nil {
-			return err
-		}
-		rate = float64(len(r.Each)) / r.Elapsed.Seconds()
-		m.add(c.name, fmt.Sprintf("%.0f/s", rate), r.Each)
+		rate = m.tunnelsBy(c.name, c.via, c.to, 500)
 	}
 	m.limit("new tunnels", rate >= 6000, fmt.Sprintf("%.0f/s", rate), ">= 6000/s")
 	m.atMost("new tunnel, p99", m.rows[len(m.rows)-1].P99, 10*time.Millisecond)
-	return nil
 }
 
-func answers(m *machine) error {
-	r, err := m.load("dns", "name", echoServer, 3000, 1)
-	if err != nil {
-		return err
-	}
+// tunnelsBy records the times of new tunnels of 8 clients, and returns how many they open in a second.
+func (m *machine) tunnelsBy(name, via, to string, n int) float64 {
+	r := must(m.load("tunnel", via, to, n, 8))
+	rate := float64(len(r.Each)) / r.Elapsed.Seconds()
+	m.add(name, fmt.Sprintf("%.0f/s", rate), r.Each)
+	return rate
+}
+
+// answers times the sandbox's name server.
+func answers(m *machine) {
+	r := must(m.load("dns", "name", echoServer, 3000, 1))
 	m.atMost("DNS answer", m.add("DNS answer", "", r.Each), 200*time.Microsecond)
-	return nil
 }
 
 // networked measures the time that a network adds to a cold run; runs with and without one take turns.
-func networked(m *machine) error {
-	plain := []string{"demesne", "run", "--", "true"}
-	net := []string{"demesne", "run", "--allow-domain", "good.test", "--", "true"}
-	var without, with []time.Duration
-	for round := range m.rounds + 3 {
-		for _, c := range []struct {
-			argv []string
-			to   *[]time.Duration
-		}{{plain, &without}, {net, &with}} {
-			if err := alone(); err != nil {
-				return err
-			}
-			d, err := m.time(c.argv...)
-			if err != nil {
-				return err
-			}
-			if round >= 3 {
-				*c.to = append(*c.to, d)
-			}
-		}
-	}
-	base := m.add("demesne run, no network", "cold, single-id", without)
-	m.atMost("the network over a cold run", max(0, m.add("demesne run, networked", "cold, single-id", with)-base), 3*time.Millisecond)
-	return nil
+func networked(m *machine) {
+	const without, with, note = "demesne run, no network", "demesne run, networked", "cold, single-id"
+	took := m.race(m.rounds, coldRounds, alone,
+		entry{name: without, note: note, run: m.timed("demesne", "run", "--", "true")},
+		entry{name: with, note: note, run: m.timed("demesne", "run", "--allow-domain", "good.test", "--", "true")})
+	m.atMost("the network over a cold run", max(0, took[with]-took[without]), 3*time.Millisecond)
 }
 
 // rival runs the same measurements with srt, where it is installed. They have no bound.
-func rival(m *machine) error {
-	srt, err := m.srt()
-	if err != nil || srt == nil {
-		fmt.Fprintln(os.Stderr, "bench: srt: not compared (npm install -g @anthropic-ai/sandbox-runtime; it needs bwrap, socat and ripgrep)")
-		return err
+func rival(m *machine) {
+	srt := m.comparedSrt("true")
+	if srt == nil {
+		return
 	}
-	var cold []time.Duration
-	for range min(m.rounds, 10) {
-		d, err := m.time(append(srt[:len(srt):len(srt)], "true")...)
-		if err != nil {
-			return err
-		}
-		cold = append(cold, d)
-	}
-	m.add("srt, one domain", "cold", cold)
+	m.repeated(min(m.rounds, 10), "srt, one domain", "cold", m.timed(srt...))
 	const size = 256 << 20
-	r, err := m.load("stream", "srt", streamServer, size, 1)
-	if err != nil {
-		return err
-	}
+	r := must(m.load("stream", "srt", streamServer, size, 1))
 	m.add("srt, 1 stream through CONNECT", fmt.Sprintf("%.2f GB/s", size/1e9/r.Elapsed.Seconds()), []time.Duration{r.Elapsed})
-	if r, err = m.load("tunnel", "srt", tunnelServer, 100, 8); err != nil {
-		return err
-	}
-	m.add("srt, new tunnel, 8 clients", fmt.Sprintf("%.0f/s", float64(len(r.Each))/r.Elapsed.Seconds()), r.Each)
-	return nil
+	m.tunnelsBy("srt, new tunnel, 8 clients", "srt", tunnelServer, 100)
 }
 
 // idleNetworked measures the memory that the runner and its proxy keep for each idle sandbox: the growth from 10
 // sandboxes to 50.
-func idleNetworked(m *machine) error {
-	plain, err := growth(m)
-	if err != nil {
-		return err
-	}
-	net, err := growth(m, "--allow-domain", "good.test")
-	if err != nil {
-		return err
-	}
+func idleNetworked(m *machine) {
+	plain, net := growth(m), growth(m, "--allow-domain", "good.test")
 	m.limit("resident in runner and proxy per idle networked sandbox", net <= 64, fmt.Sprintf("%.0f KiB (%.0f without a network)", net, plain), "<= 64 KiB")
-	return nil
 }
 
-func growth(m *machine, flags ...string) (kib float64, err error) {
-	if err := alone(); err != nil {
-		return 0, err
-	}
+func growth(m *machine, flags ...string) (kib float64) {
+	check(alone())
 	var ids []string
 	defer func() { m.output(append([]string{"demesne", "rm"}, ids...)...) }()
 	held := map[int]float64{}
 	for _, n := range []int{10, 50} {
 		for len(ids) < n {
-			id, err := m.output(append([]string{"demesne", "create"}, flags...)...)
-			if err != nil {
-				return 0, err
-			}
-			ids = append(ids, id)
+			ids = append(ids, must(m.output(append([]string{"demesne", "create"}, flags...)...)))
 		}
 		time.Sleep(time.Second)
 		for _, p := range family() {
@@ -263,5 +181,5 @@ func growth(m *machine, flags ...string) (kib float64, err error) {
 			}
 		}
 	}
-	return (held[50] - held[10]) / 40, nil
+	return (held[50] - held[10]) / 40
 }

@@ -1,9 +1,9 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
 	"regexp"
+	"strings"
 	"time"
 )
 
@@ -18,27 +18,16 @@ const forkBound = 20 * time.Millisecond
 
 // forks times fork and snapshot of 1 GiB, for three kinds of sandbox: idle, stopped, and with a running command.
 // The files of the last kind are copied where the file system cannot share them.
-func forks(m *machine) error {
-	other, err := m.output("demesne", "create") // keeps the runner alive
-	if err != nil {
-		return err
-	}
+func forks(m *machine) {
+	other := must(m.output("demesne", "create")) // keeps the runner alive
 	defer m.output("demesne", "rm", other)
 	for _, tree := range []struct {
 		name, script string
 		busy         int // rounds
 	}{{"8 files", fewFiles, max(m.rounds/8, 3)}, {"16384 files", manyFiles, 3}} {
-		f := forker{m: m, note: "1 GiB in " + tree.name}
-		if f.id, err = m.output("demesne", "create"); err != nil {
-			return err
-		}
-		err = f.measure(tree.script, tree.busy)
-		m.output("demesne", "rm", f.id)
-		if err != nil {
-			return err
-		}
+		f := forker{m: m, note: "1 GiB in " + tree.name, id: must(m.output("demesne", "create"))}
+		f.measure(tree.script, tree.busy)
 	}
-	return nil
 }
 
 // forker forks one sandbox.
@@ -47,76 +36,61 @@ type forker struct {
 	id, note string
 }
 
-func (f forker) measure(script string, busy int) error {
+func (f forker) measure(script string, busy int) {
+	defer f.m.output("demesne", "rm", f.id)
 	const sleeper = "sleep 1000 >/dev/null 2>&1 &"
-	if _, err := f.m.output("demesne", "exec", f.id, "-c", script+"; "+sleeper); err != nil {
-		return err
-	}
+	must(f.m.output("demesne", "exec", f.id, "-c", script+"; "+sleeper))
 	// Measure the busy sandbox first. The first fork of an idle sandbox turns its files into shared ones, which
 	// later forks no longer copy.
-	if err := f.busy(busy); err != nil {
-		return err
-	}
+	f.busy(busy)
+	must(f.m.output("demesne", "stop", f.id))
+	write := func() { must(f.m.output("demesne", "exec", f.id, "-c", "echo x >> /root/log")) }
 	for _, how := range []struct {
 		name, verb string
-		before     []string
+		before     func()
 	}{
-		{"fork, stopped", "fork", []string{"demesne", "stop", f.id}},
-		{"fork, nothing runs in it", "fork", []string{"demesne", "exec", f.id, "-c", "echo x >> /root/log"}},
-		{"snapshot, nothing runs in it", "snapshot", []string{"demesne", "exec", f.id, "-c", "echo x >> /root/log"}},
+		{"fork, stopped", "fork", func() {}},
+		{"fork, nothing runs in it", "fork", write},
+		{"snapshot, nothing runs in it", "snapshot", write},
 	} {
-		var times []time.Duration
-		for range f.m.rounds {
-			if how.name != "fork, stopped" || len(times) == 0 {
-				if _, err := f.m.output(how.before...); err != nil {
-					return err
-				}
-			}
-			d, _, err := f.fork(how.verb)
-			if err != nil {
-				return err
-			}
-			times = append(times, d)
-		}
-		f.m.atMost(how.name+", "+f.note, f.m.add(how.name, f.note, times), forkBound)
+		took := f.m.repeated(f.m.rounds, how.name, f.note, func() time.Duration {
+			how.before()
+			d, _ := f.fork(how.verb)
+			return d
+		})
+		f.m.atMost(how.name+", "+f.note, took, forkBound)
 	}
-	return nil
 }
 
 // held matches the pause of the sandbox that fork reports.
 var held = regexp.MustCompile(`held still for ([0-9.]+(?:ms|s))`)
 
-func (f forker) busy(rounds int) error {
-	var times, still []time.Duration
-	for range rounds {
-		d, says, err := f.fork("fork")
-		if err != nil {
-			return err
+func (f forker) busy(rounds int) {
+	var still []time.Duration
+	const name = "fork, something runs in it"
+	took := f.m.repeated(rounds, name, f.note, func() time.Duration {
+		d, says := f.fork("fork")
+		if word := held.FindStringSubmatch(says); word != nil {
+			still = append(still, must(time.ParseDuration(word[1])))
 		}
-		times = append(times, d)
-		if word := held.FindSubmatch(says); word != nil {
-			d, _ := time.ParseDuration(string(word[1]))
-			still = append(still, d)
-		}
-	}
-	f.m.atMost("fork, something runs in it, "+f.note, f.m.add("fork, something runs in it", f.note, times), forkBound)
+		return d
+	})
+	f.m.atMost(name+", "+f.note, took, forkBound)
 	if len(still) > 0 {
 		f.m.add("… for which it holds still", f.note, still)
 	}
-	return nil
 }
 
 // fork forks or snapshots once, removes the copy, and returns the time taken and the standard error.
-func (f forker) fork(verb string) (time.Duration, []byte, error) {
+func (f forker) fork(verb string) (time.Duration, string) {
 	cmd := f.m.command("demesne", verb, f.id)
-	var out, says bytes.Buffer
+	var out, says strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &says
-	start := time.Now()
-	err := cmd.Run()
-	d := time.Since(start)
-	if err != nil {
-		return 0, nil, fmt.Errorf("%s: %w: %s", verb, err, says.Bytes())
-	}
-	_, err = f.m.output("demesne", "rm", string(bytes.TrimSpace(out.Bytes())))
-	return d, says.Bytes(), err
+	d := since(func() {
+		if err := cmd.Run(); err != nil {
+			check(fmt.Errorf("%s: %w: %s", verb, err, says.String()))
+		}
+	})
+	must(f.m.output("demesne", "rm", strings.TrimSpace(out.String())))
+	return d, says.String()
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
@@ -32,12 +31,12 @@ const (
 
 // internet measures egress in namespaces of its own, with servers in another network namespace. It starts this
 // program again there, and reads that process's findings from its stdout.
-func internet(m *machine) error { return m.there("egress") }
+func internet(m *machine) { m.there("egress") }
 
 // withInternet does the same for sandboxes of the level minimal.
-func withInternet(m *machine) error { return m.there("minimal") }
+func withInternet(m *machine) { m.there("minimal") }
 
-func (m *machine) there(part string) error {
+func (m *machine) there(part string) {
 	cmd := exec.Command(m.bin+"/bench", "internet", m.dir, strconv.Itoa(m.uid), strconv.Itoa(m.rounds), part)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWNET}
 	if os.Getuid() != 0 {
@@ -45,17 +44,8 @@ func (m *machine) there(part string) error {
 		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}}
 		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}}
 	}
-	var out bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, os.Stderr
-	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("measure egress: %w", err)
-	}
-	var found findings
-	if err := json.Unmarshal(out.Bytes(), &found); err != nil {
-		return fmt.Errorf("read what egress measured: %w", err)
-	}
-	m.rows, m.bounds = append(m.rows, found.Rows...), append(m.bounds, found.Bounds...)
-	return nil
+	got := found[findings](cmd)
+	m.rows, m.bounds = append(m.rows, got.Rows...), append(m.bounds, got.Bounds...)
 }
 
 type findings struct {
@@ -74,60 +64,41 @@ func onInternet(args []string) error {
 	m := &machine{bin: args[0] + "/bin", dir: args[0]}
 	m.uid, _ = strconv.Atoi(args[1])
 	m.rounds, _ = strconv.Atoi(args[2])
-	var err error
-	if m.elsewhere, err = connect(m.dir); err != nil {
-		return err
-	}
-	for at, serve := range map[string]func(net.Conn){"8.1.1.1:7": zerosTo, "8.1.1.1:8": echo, "8.1.1.1:9": echo, "8.1.1.1:10": echo} {
-		var l net.Listener
-		m.elsewhere.Do(func() { l, err = net.Listen("tcp", at) })
-		if err != nil {
-			return err
-		}
-		go accept(l, serve)
-	}
 	part := egress
 	if args[3] == "minimal" {
 		part = minimal
 	}
-	if err := part(m); err != nil {
+	if err := attempt(func() { m.connect(); part(m) }); err != nil {
 		return err
 	}
 	return json.NewEncoder(os.Stdout).Encode(findings{m.rows, m.bounds})
 }
 
 // connect gives the machine a network with servers elsewhere, and writes their names to /etc/hosts.
-func connect(dir string) (*fixture.Elsewhere, error) {
+func (m *machine) connect() {
 	ip := find("ip")
 	if ip == "" {
-		return nil, fmt.Errorf("find ip: %w (make deps)", exec.ErrNotFound)
+		check(fmt.Errorf("find ip: %w (make deps)", exec.ErrNotFound))
 	}
-	e, err := fixture.NewElsewhere(ip)
-	if err != nil {
-		return nil, err
+	m.elsewhere = must(fixture.NewElsewhere(ip))
+	names(m.dir)
+	for at, serve := range map[string]func(net.Conn){"8.1.1.1:7": zerosTo, "8.1.1.1:8": echo, "8.1.1.1:9": echo, "8.1.1.1:10": echo} {
+		var l net.Listener
+		var err error
+		m.elsewhere.Do(func() { l, err = net.Listen("tcp", at) })
+		check(err)
+		go accept(l, serve)
 	}
-	return e, names(dir)
 }
 
 // names mounts the bench's own files over /etc/hosts and /etc/resolv.conf.
-func names(dir string) error {
-	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-		return fmt.Errorf("make mounts private: %w", err)
-	}
+func names(dir string) {
+	check(os.NewSyscallError("make mounts private", unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")))
 	for at, text := range map[string]string{"/etc/hosts": "127.0.0.1 localhost\n8.1.1.1 good.test\n", "/etc/resolv.conf": "nameserver 8.9.9.9\n"} {
-		real, err := filepath.EvalSymlinks(at)
-		if err != nil {
-			return err
-		}
 		file := filepath.Join(dir, filepath.Base(at))
-		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-			return err
-		}
-		if err := unix.Mount(file, real, "", unix.MS_BIND, ""); err != nil {
-			return fmt.Errorf("mount %q: %w", real, err)
-		}
+		check(os.WriteFile(file, []byte(text), 0o644))
+		check(os.NewSyscallError("mount "+at, unix.Mount(file, must(filepath.EvalSymlinks(at)), "", unix.MS_BIND, "")))
 	}
-	return nil
 }
 
 func accept(l net.Listener, serve func(net.Conn)) {

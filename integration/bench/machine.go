@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -59,28 +60,23 @@ func newMachine(bin, at string) (*machine, error) {
 	for _, d := range []string{"bin", "h", "r"} {
 		os.Mkdir(filepath.Join(dir, d), 0o755)
 	}
-	if err := m.copySelf(); err != nil {
-		return nil, err
-	}
-	// Copy the programs: strangerUID may not be able to read the caller's clone.
+	// Copy the programs: strangerUID may not be able to read the caller's clone. This program is also the client of
+	// the measurements.
 	programs, err := filepath.Glob(filepath.Join(bin, "demesne*"))
 	if err != nil || len(programs) == 0 {
 		return nil, fmt.Errorf("find programs in %q: %d (make build)", bin, len(programs))
 	}
+	err = copyFile("/proc/self/exe", m.bin+"/bench")
 	for _, p := range programs {
-		raw, err := os.ReadFile(p)
-		if err != nil {
-			return nil, fmt.Errorf("find programs: %w", err)
-		}
-		if err := os.WriteFile(filepath.Join(m.bin, filepath.Base(p)), raw, 0o755); err != nil {
-			return nil, err
-		}
+		err = errors.Join(err, copyFile(p, filepath.Join(m.bin, filepath.Base(p))))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("copy programs: %w", err)
 	}
 	if os.Getuid() == 0 {
 		m.uid = strangerUID
 		os.Chown(dir+"/h", m.uid, m.uid)
 		os.Chown(dir+"/r", m.uid, m.uid)
-		return m, nil
 	}
 	return m, nil
 }
@@ -101,13 +97,13 @@ func narrow() error {
 	return fmt.Errorf("start again: %w", unix.Exec("/proc/self/exe", os.Args, os.Environ()))
 }
 
-// copySelf copies this program beside the others, because it is also the client of the measurements.
-func (m *machine) copySelf() error {
-	raw, err := os.ReadFile("/proc/self/exe")
-	if err != nil {
-		return err
+// copyFile copies a file to where the user of the programs can read it.
+func copyFile(from, to string) error {
+	raw, err := os.ReadFile(from)
+	if err == nil {
+		err = os.WriteFile(to, raw, 0o755)
 	}
-	return os.WriteFile(m.bin+"/bench", raw, 0o755)
+	return err
 }
 
 func (m *machine) close() { os.RemoveAll(m.dir) }
@@ -152,9 +148,12 @@ func (m *machine) output(argv ...string) (string, error) {
 }
 
 // alone waits until this process has no descendants left.
-func alone() error {
+func alone() error { return gone(func(relative) bool { return true }) }
+
+// gone waits until no descendant of this process matches.
+func gone(match func(relative) bool) error {
 	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
-		if len(family()) == 0 {
+		if !slices.ContainsFunc(family(), match) {
 			return nil
 		}
 	}

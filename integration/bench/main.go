@@ -23,10 +23,40 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
+
+// parts are what the bench measures, in this order.
+var parts = []struct {
+	name    string
+	measure func(*machine)
+}{
+	{"startup", startup},
+	{"warm", warm},
+	{"cpu", cpu},
+	{"many", many},
+	{"idle", idle},
+	{"forks", forks},
+	{"streams", streams},
+	{"inits", inits},
+	{"images", images},
+	{"layers", layers},
+	{"build", builds},
+	{"push", push},
+	{"egress", internet},
+	{"minimal", withInternet},
+	{"routes", routes},
+	{"agents", agentRuns},
+	{"kernels", kernels},
+	{"mcp", mcp},
+	{"e2b", e2b},
+	{"trajectories", trajectories},
+	{"thousands", func(m *machine) { check(thousands(m)) }},
+	{"peers", peers},
+}
 
 func main() {
 	// Modes in which the bench starts itself again: see client, onInternet, bareRelay and agent.
@@ -37,7 +67,11 @@ func main() {
 	}
 	dir := flag.String("bin", "bin", "directory of the programs")
 	n := flag.Int("n", 40, "rounds")
-	part := flag.String("part", "", "only this: startup, warm, cpu, many, idle, forks, streams, inits, images, layers, build, push, egress, minimal, routes, agents, kernels, mcp, e2b, trajectories, thousands or peers")
+	var names []string
+	for _, p := range parts {
+		names = append(names, p.name)
+	}
+	part := flag.String("part", "", "only this: "+strings.Join(names, ", "))
 	agents := flag.Int("trajectories", 128, "agents at once of part trajectories")
 	live := flag.Int("live", 1000, "live sandboxes of part thousands")
 	asRoot := flag.Bool("root", false, "part thousands as root, and not as an ordinary user")
@@ -72,16 +106,12 @@ func bench(bin, at, only string, asked machine) error {
 	}
 	defer m.close()
 	m.rounds, m.trajectoryCount, m.layersMiB, m.live, m.asRoot = asked.rounds, asked.trajectoryCount, asked.layersMiB, asked.live, asked.asRoot
-	for _, part := range []struct {
-		name    string
-		measure func(*machine) error
-	}{{"startup", startup}, {"warm", warm}, {"cpu", cpu}, {"many", many}, {"idle", idle}, {"forks", forks}, {"streams", streams}, {"inits", inits}, {"images", images}, {"layers", layers}, {"build", builds}, {"push", push},
-		{"egress", internet}, {"minimal", withInternet}, {"routes", routes}, {"agents", agentRuns}, {"kernels", kernels}, {"mcp", mcp}, {"e2b", e2b}, {"trajectories", trajectories}, {"thousands", thousands}, {"peers", peers}} {
+	for _, part := range parts {
 		if only != "" && only != part.name {
 			continue
 		}
 		start := time.Now()
-		if err := part.measure(m); err != nil {
+		if err := attempt(func() { part.measure(m) }); err != nil {
 			return fmt.Errorf("%s: %w", part.name, err)
 		}
 		fmt.Fprintf(os.Stderr, "bench: %s took %.0f s\n", part.name, time.Since(start).Seconds())

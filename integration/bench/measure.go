@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -10,15 +11,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 )
 
 // add records the times of one case and returns their median.
 func (m *machine) add(name, note string, times []time.Duration) time.Duration {
-	slices.Sort(times)
-	r := row{name, times[len(times)/2], times[min(len(times)-1, len(times)*99/100)], note}
+	r := row{name, median(times), times[min(len(times)-1, len(times)*99/100)], note}
 	m.rows = append(m.rows, r)
 	fmt.Fprintf(os.Stderr, "bench: %s: %s (median of %d)\n", name, ms(r.Median), len(times))
 	return r.Median
@@ -43,69 +42,33 @@ func ms(d time.Duration) string {
 }
 
 // startup times cold runs of demesne and of the peers; they take turns.
-func startup(m *machine) error {
-	cases := map[string][]string{"demesne run, cold": {"demesne", "run", "--", "true"}}
-	order := []string{"demesne run, cold"}
-	if p := bubblewrap(); p != nil {
-		cases["bwrap"], order = p, append(order, "bwrap")
-	}
-	p, err := m.runc()
-	if err != nil {
-		return err
-	}
-	if p != nil {
-		cases["runc run"], order = p, append(order, "runc run")
-	}
-	const least = "libcontainer alone"
-	if cases[least], err = m.floor(); err != nil {
-		return err
-	}
-	order = append(order, least)
-	m.env = []string{"DEMESNE_LINGER=0"} // a runner that lingers would not be gone before the next round
+func startup(m *machine) {
+	const cold, least = "demesne run, cold", "libcontainer alone"
+	m.env = []string{"DEMESNE_LINGER=0"} // a lingering runner would still live in the next round
 	defer func() { m.env = nil }()
-	times := map[string][]time.Duration{}
-	for i := range m.rounds + 3 {
-		for _, name := range order {
-			argv := cases[name]
-			if name == "runc run" {
-				argv = append(argv[:len(argv):len(argv)], fmt.Sprint("c", i))
-			}
-			if err := alone(); err != nil {
-				return err
-			}
-			d, err := m.time(argv...)
-			if err != nil {
-				return err
-			}
-			if i >= 3 { // the first rounds read the programs from disk
-				times[name] = append(times[name], d)
-			}
-		}
-	}
-	median := map[string]time.Duration{}
-	for _, name := range order {
-		median[name] = m.add(name, "single-id", times[name])
-	}
-	cold := median["demesne run, cold"]
-	m.rows[len(m.rows)-1].Note = fmt.Sprintf("the least that libcontainer can do here (bench/floor); demesne run is %.2f x that", float64(cold)/float64(median[least]))
-	m.atMost("demesne run -- true, cold, single-id", cold, 15*time.Millisecond)
-	m.ratio("… against runc run", cold, median["runc run"], 0.75)
-	m.ratio("… against bwrap", cold, median["bwrap"], 4)
-	return checks(m)
+	took := m.race(m.rounds, coldRounds, alone,
+		entry{name: cold, note: "single-id", run: m.timed("demesne", "run", "--", "true")},
+		entry{name: "bwrap", note: "single-id", run: m.timed(bubblewrap()...)},
+		entry{name: "runc run", note: "single-id", run: m.timedNamed(must(m.runc())...)},
+		entry{name: least, run: m.timed(m.floor()...)})
+	m.rows[len(m.rows)-1].Note = fmt.Sprintf("the least that libcontainer can do here (bench/floor); demesne run is %.2f x that", float64(took[cold])/float64(took[least]))
+	m.atMost("demesne run -- true, cold, single-id", took[cold], 15*time.Millisecond)
+	m.ratio("… against runc run", took[cold], took["runc run"], 0.75)
+	m.ratio("… against bwrap", took[cold], took["bwrap"], 4)
+	// demesne check tries every feature.
+	m.atMost("demesne check", m.repeated(5, "demesne check", "single-id", m.timed("demesne", "check")), time.Second)
 }
 
-// checks times demesne check, which tries every feature.
-func checks(m *machine) error {
-	var times []time.Duration
-	for range 5 {
-		d, err := m.time("demesne", "check")
-		if err != nil {
-			return err
-		}
-		times = append(times, d)
+// timedNamed is timed for a program that takes another name for each container.
+func (m *machine) timedNamed(argv ...string) func() time.Duration {
+	if len(argv) == 0 {
+		return nil
 	}
-	m.atMost("demesne check", m.add("demesne check", "single-id", times), time.Second)
-	return nil
+	containers := 0
+	return func() time.Duration {
+		containers++
+		return must(m.time(append(slices.Clone(argv), fmt.Sprint("c", containers))...))
+	}
 }
 
 func (m *machine) ratio(name string, got, peer time.Duration, want float64) {
@@ -118,95 +81,60 @@ func (m *machine) ratio(name string, got, peer time.Duration, want float64) {
 }
 
 // warm times runs and execs while a runner is alive.
-func warm(m *machine) error {
-	id, err := m.output("demesne", "create")
-	if err != nil {
-		return err
-	}
+func warm(m *machine) {
+	id := must(m.output("demesne", "create"))
 	defer m.output("demesne", "rm", id)
-	var runs, paused, execs, inside, bare []time.Duration
-	for range m.rounds {
-		d, err := m.time("demesne", "run", "--", "true")
-		if err != nil {
-			return err
-		}
-		runs = append(runs, d)
-		time.Sleep(100 * time.Millisecond)
-		if d, err = m.time("demesne", "run", "--", "true"); err != nil {
-			return err
-		}
-		paused = append(paused, d)
-		if d, err = m.time("demesne", "exec", id, "--", "true"); err != nil {
-			return err
-		}
-		execs = append(execs, d)
-		text, err := m.output("demesne", "exec", "--json", id, "--", "true")
-		if err != nil {
-			return err
-		}
-		if d := stage(text, "exec"); d > 0 {
-			inside = append(inside, d)
-		}
-		if d, err = forked("true"); err != nil {
-			return err
-		}
-		bare = append(bare, d)
-	}
-	m.atMost("demesne run -- true, runner alive, other commands just before", m.add("demesne run, runner alive", "single-id", runs), 7*time.Millisecond)
-	m.atMost("demesne run -- true, runner alive, after a pause", m.add("demesne run, runner alive", "single-id, after 100 ms", paused), 7*time.Millisecond)
-	m.atMost("demesne exec -- true", m.add("demesne exec", "", execs), 8*time.Millisecond)
-	if len(inside) == 0 {
-		m.limit("exec inside the protocol", false, "no stage \"exec\" in the trace", "<= 1.00 ms")
-		return nil
-	}
-	m.add("fork and execve of true", "no sandbox: what of the next figure is the kernel's", bare)
-	m.atMost("exec inside the protocol, p50", m.add("exec inside the protocol", "stage \"exec\" of --json", inside), time.Millisecond)
-	return nil
+	const next, paused, exec, bare, inside = "demesne run, runner alive", "demesne run, runner alive, after 100 ms", "demesne exec", "fork and execve of true", "exec inside the protocol"
+	run := m.timed("demesne", "run", "--", "true")
+	took := m.race(m.rounds, 0, atOnce,
+		entry{name: next, note: "single-id", run: run},
+		entry{name: paused, note: "single-id", run: func() time.Duration { time.Sleep(100 * time.Millisecond); return run() }},
+		entry{name: exec, run: m.timed("demesne", "exec", id, "--", "true")},
+		entry{name: bare, note: "no sandbox: what of the next figure is the kernel's", run: func() time.Duration { return forked("true") }},
+		entry{name: inside, note: "stage \"exec\" of --json", run: func() time.Duration {
+			return must(stage(must(m.output("demesne", "exec", "--json", id, "--", "true")), "exec"))
+		}})
+	m.atMost("demesne run -- true, runner alive, other commands just before", took[next], 7*time.Millisecond)
+	m.atMost("demesne run -- true, runner alive, after a pause", took[paused], 7*time.Millisecond)
+	m.atMost("demesne exec -- true", took[exec], 8*time.Millisecond)
+	m.atMost("exec inside the protocol, p50", took[inside], time.Millisecond)
 }
 
 // forked returns the time to start a program without a sandbox, as PID 1 of a sandbox starts a command.
-func forked(name string) (time.Duration, error) {
+func forked(name string) time.Duration {
 	path := find(name)
 	start := time.Now()
 	pid, err := syscall.ForkExec(path, []string{name}, &syscall.ProcAttr{})
 	d := time.Since(start)
-	if err != nil {
-		return 0, fmt.Errorf("start %s: %w", path, err)
-	}
-	_, err = syscall.Wait4(pid, nil, 0, nil)
-	return d, err
+	check(os.NewSyscallError("start "+path, err))
+	must(syscall.Wait4(pid, nil, 0, nil))
+	return d
 }
 
-// stage returns the time of one stage in a result's trace, or 0.
-func stage(text, name string) time.Duration {
+// stage returns the time of one stage in a result's trace.
+func stage(text, name string) (time.Duration, error) {
 	var r struct {
 		Trace []struct {
 			Name string
 			MS   float64
 		}
 	}
-	if json.Unmarshal([]byte(text), &r) != nil {
-		return 0
+	if err := json.Unmarshal([]byte(text), &r); err != nil {
+		return 0, fmt.Errorf("read result: %w", err)
 	}
 	for _, s := range r.Trace {
-		if s.Name == name {
-			return time.Duration(s.MS * float64(time.Millisecond))
+		if s.Name == name && s.MS > 0 {
+			return time.Duration(s.MS * float64(time.Millisecond)), nil
 		}
 	}
-	return 0
+	return 0, fmt.Errorf("find stage %q in the trace: %s", name, text)
 }
 
 // many creates 100 sandboxes at once, first those of demesne, then those of demesne and its peers in turn.
-func many(m *machine) error {
+func many(m *machine) {
 	const name = "100 at once"
-	if err := crowd(m, name); err != nil {
-		return err
-	}
-	jobs, err := m.jobs()
-	if err != nil {
-		return err
-	}
-	jobs = slices.DeleteFunc(jobs, func(j job) bool {
+	crowd(m, name)
+	jobs := slices.DeleteFunc(m.jobs(), func(j job) bool {
 		return !slices.Contains([]string{"demesne run, in a loop", "bwrap", "runc run"}, j.name)
 	})
 	meter := newMeter(m)
@@ -214,10 +142,7 @@ func many(m *machine) error {
 	walls, costs := map[string][]time.Duration{}, map[string][]time.Duration{}
 	for range 5 {
 		for _, j := range jobs {
-			wall, cpu, err := meter.crowd(j, 100)
-			if err != nil {
-				return fmt.Errorf("%s: %s: %w", name, j.name, err)
-			}
+			wall, cpu := meter.crowd(j, 100)
 			walls[j.name], costs[j.name] = append(walls[j.name], wall), append(costs[j.name], cpu)
 		}
 	}
@@ -225,70 +150,49 @@ func many(m *machine) error {
 		m.add(name+", all: "+j.name, "", walls[j.name])
 		m.add(name+", CPU of all: "+j.name, meter.how, costs[j.name])
 	}
-	return nil
 }
 
 // crowd creates 100 sandboxes at once, with the given flags.
-func crowd(m *machine, name string, flags ...string) error {
+func crowd(m *machine, name string, flags ...string) {
 	argv := append(append([]string{"demesne", "run"}, flags...), "--", "true")
-	if err := alone(); err != nil {
-		return err
-	}
-	var wg sync.WaitGroup
-	var mu sync.Mutex
-	var failed error
-	var times []time.Duration
-	n, start := 0, time.Now()
-	for range 100 {
-		wg.Go(func() {
-			d, err := m.time(argv...)
-			mu.Lock()
-			defer mu.Unlock()
-			if err != nil {
-				n, failed = n+1, err
-			} else {
-				times = append(times, d)
-			}
-		})
-	}
-	wg.Wait()
-	total := time.Since(start)
-	if len(times) > 0 {
-		m.add("each of "+name, "", times)
-	}
-	m.atMost(name, total, 1500*time.Millisecond)
-	m.limit("… failing", n == 0, fmt.Sprint(n, " ", errText(failed)), "0")
-	return nil
+	check(alone())
+	m.hundred(name, "each of "+name, func() (time.Duration, error) { return m.time(argv...) })
 }
 
-func errText(err error) string {
-	if err == nil {
-		return ""
+// hundred calls do 100 times at once, and bounds the time of all. It also records the times of those that succeed.
+func (m *machine) hundred(name, each string, do func() (time.Duration, error)) {
+	var times [100]time.Duration
+	total, failed := together(len(times), func(i int) (err error) { times[i], err = do(); return err })
+	if all := slices.DeleteFunc(times[:], func(d time.Duration) bool { return d == 0 }); len(all) > 0 {
+		m.add(each, "", all)
 	}
-	return err.Error()
+	m.atMost(name, total, 1500*time.Millisecond)
+	m.limit("… failing", len(failed) == 0, count(len(failed), failed), "0")
+}
+
+// count returns a number with the first error.
+func count(n int, failed []error) string {
+	if len(failed) == 0 {
+		return fmt.Sprint(n)
+	}
+	return fmt.Sprintf("%d: %v", n, failed[0])
 }
 
 // idle measures the cost of 50 idle sandboxes.
-func idle(m *machine) error {
-	if err := alone(); err != nil {
-		return err
-	}
+func idle(m *machine) {
+	check(alone())
 	var ids []string
-	for range 50 {
-		id, err := m.output("demesne", "create")
-		if err != nil {
-			return err
-		}
-		ids = append(ids, id)
-	}
 	defer func() { m.output(append([]string{"demesne", "rm"}, ids...)...) }()
+	for range 50 {
+		ids = append(ids, must(m.output("demesne", "create")))
+	}
 	time.Sleep(300 * time.Millisecond)
 	var inits, runner []float64
 	for _, p := range family() {
 		pss, err := pss(p.pid)
 		if err != nil {
 			m.limit("idle PSS", false, "not readable: run make bench as root", "<= 1.50 MiB")
-			return nil
+			return
 		}
 		switch {
 		case strings.HasSuffix(p.name, "demesne-init"):
@@ -298,12 +202,11 @@ func idle(m *machine) error {
 		}
 	}
 	if len(inits) != 50 || len(runner) != 1 {
-		return fmt.Errorf("measure idle: %d inits and %d runners for 50 sandboxes", len(inits), len(runner))
+		check(fmt.Errorf("measure idle: %d inits and %d runners for 50 sandboxes", len(inits), len(runner)))
 	}
-	slices.Sort(inits)
-	m.limit("idle sandbox, PSS (median of 50)", inits[25] <= 1.5, fmt.Sprintf("%.2f MiB", inits[25]), "<= 1.50 MiB")
+	init := median(inits)
+	m.limit("idle sandbox, PSS (median of 50)", init <= 1.5, fmt.Sprintf("%.2f MiB", init), "<= 1.50 MiB")
 	m.limit("runner with 50 of them, PSS", runner[0] <= 15, fmt.Sprintf("%.2f MiB", runner[0]), "<= 15 MiB")
-	return nil
 }
 
 // pss returns the proportional set size of a process, in MiB.
@@ -322,41 +225,35 @@ func pss(pid int) (float64, error) {
 }
 
 // streams measures the rate of 4 GiB of stdout, and checks that 1 GiB of stdin arrives complete.
-func streams(m *machine) error {
+func streams(m *machine) {
 	const size = 4 << 30
 	dd := []string{"dd", "if=/dev/zero", "bs=1M", "count=4096", "status=none"}
-	rate := func(argv ...string) (float64, error) {
+	rate := func(argv ...string) float64 {
 		cmd := m.command(argv...)
-		out, err := cmd.StdoutPipe()
-		if err != nil {
-			return 0, err
+		out := must(cmd.StdoutPipe())
+		var n int64
+		d := since(func() {
+			check(cmd.Start())
+			var err error
+			n, err = io.CopyBuffer(struct{ io.Writer }{io.Discard}, struct{ io.Reader }{out}, make([]byte, 1<<20))
+			check(errors.Join(err, cmd.Wait()))
+		})
+		if n != size {
+			check(fmt.Errorf("stream stdout: %d bytes of %d", n, int64(size)))
 		}
-		start := time.Now()
-		if err := cmd.Start(); err != nil {
-			return 0, err
-		}
-		n, err := io.CopyBuffer(struct{ io.Writer }{io.Discard}, struct{ io.Reader }{out}, make([]byte, 1<<20))
-		d := time.Since(start)
-		if werr := cmd.Wait(); err != nil || werr != nil || n != size {
-			return 0, fmt.Errorf("stream stdout: %d bytes of %d: %v, %v", n, int64(size), err, werr)
-		}
-		return float64(n) / 1e9 / d.Seconds(), nil
+		return float64(n) / 1e9 / d.Seconds()
 	}
-	direct, err := rate(append([]string{find("dd")}, dd[1:]...)...)
-	if err != nil {
-		return err
-	}
-	inside, err := rate(append([]string{"demesne", "run", "--"}, dd...)...)
-	if err != nil {
-		return err
-	}
+	direct := rate(append([]string{find("dd")}, dd[1:]...)...)
+	inside := rate(append([]string{"demesne", "run", "--"}, dd...)...)
 	m.limit("stdout through the sandbox", inside >= 1, fmt.Sprintf("%.2f GB/s (a bare pipe: %.2f)", inside, direct), ">= 1 GB/s")
 	cmd := m.command("demesne", "run", "-i", "--", "wc", "-c")
 	cmd.Stdin = io.LimitReader(zeros{}, 1<<30)
 	out, err := cmd.Output()
 	got := string(bytes.TrimSpace(out))
-	m.limit("cat 1 GiB | demesne run -i -- wc -c", err == nil && got == "1073741824", got+" "+errText(err), "1073741824")
-	return nil
+	if err != nil {
+		got += " " + err.Error()
+	}
+	m.limit("cat 1 GiB | demesne run -i -- wc -c", got == "1073741824", got, "1073741824")
 }
 
 type zeros struct{}

@@ -4,9 +4,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
-	"slices"
 	"strings"
-	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -47,66 +45,46 @@ func (m *machine) minimally(argv ...string) []string {
 
 // minimal compares sandboxes of the level minimal with others: a run, a run with a network, one stream, requests and new
 // connections. Rounds of both take turns.
-func minimal(m *machine) error {
-	took := map[string][]time.Duration{}
-	rounds := min(m.rounds, 10) // a cold run waits until the runner of the last one has ended
-	for round := range rounds + 3 {
-		fmt.Fprintf(os.Stderr, "bench: minimal: round %d of %d\n", round+1, rounds+3)
-		for name, argv := range map[string][]string{"run": {"demesne", "run", "--", "true"}, "networked run": {"demesne", "run", "--allow-domain", "good.test", "--", "true"}} {
-			for level, argv := range map[string][]string{"full": argv, "minimal": m.minimally(argv...)} {
-				if err := alone(); err != nil {
-					return err
-				}
-				d, err := m.time(argv...)
-				if err != nil {
-					return err
-				}
-				if round >= 3 {
-					took[name+", "+level] = append(took[name+", "+level], d)
-				}
-			}
-		}
-	}
+func minimal(m *machine) {
+	commands := map[string][]string{"run": {"demesne", "run", "--", "true"}, "networked run": {"demesne", "run", "--allow-domain", "good.test", "--", "true"}}
 	for _, name := range []string{"run", "networked run"} {
-		full, least := m.add("demesne "+name, "cold, full", took[name+", full"]), m.add("demesne "+name, "cold, minimal", took[name+", minimal"])
+		// A cold run waits until the runner of the last one has ended, so ten rounds are many.
+		full, least := "demesne "+name+", full", "demesne "+name+", minimal"
+		took := m.race(min(m.rounds, 10), coldRounds, alone,
+			entry{name: full, note: "cold", run: m.timed(commands[name]...)},
+			entry{name: least, note: "cold", run: m.timed(m.minimally(commands[name]...)...)})
 		if name == "run" { // a cold one tries namespaces first
-			m.limit("minimal run, against a full one", true, fmt.Sprintf("%.2f x", float64(least)/float64(full)), "(no bound)")
+			m.limit("minimal run, against a full one", true, fmt.Sprintf("%.2f x", float64(took[least])/float64(took[full])), "(no bound)")
 			continue
 		}
-		m.ratio("minimal "+name+", against a full one", least, full, 1.3)
+		m.ratio("minimal "+name+", against a full one", took[least], took[full], 1.3)
 	}
-	return m.minimalLoads()
+	m.minimalLoads()
 }
 
-func (m *machine) minimalLoads() error {
+func (m *machine) minimalLoads() {
 	for _, c := range []struct {
 		kind, via  string
 		to         string
 		n, workers int
 	}{{"stream", "connect", streamServer, 1 << 29, 1}, {"stream", "name", streamServer, 1 << 29, 1}, {"request", "connect", echoServer, 2000, 1}, {"tunnel", "connect", tunnelServer, 500, 8}} {
-		rate := map[string][]float64{}
+		rates := map[string][]float64{}
 		for range 3 {
 			for _, level := range []string{"", "minimal "} {
-				r, err := m.load(c.kind, level+c.via, c.to, c.n, c.workers)
-				if err != nil {
-					return err
-				}
+				r := must(m.load(c.kind, level+c.via, c.to, c.n, c.workers))
 				n := float64(len(r.Each))
 				if c.kind == "stream" {
 					n = float64(c.n) / 1e6
 				}
-				rate[level] = append(rate[level], n/r.Elapsed.Seconds())
+				rates[level] = append(rates[level], n/r.Elapsed.Seconds())
 			}
 		}
-		middle := func(level string) float64 { slices.Sort(rate[level]); return rate[level][1] }
-		unit := "/s"
+		full, least, unit := median(rates[""]), median(rates["minimal "]), "/s"
 		if c.kind == "stream" {
 			unit = " MB/s"
 		}
-		m.limit(fmt.Sprintf("minimal: %s by %s", c.kind, c.via), true,
-			fmt.Sprintf("%.2f x of full (%.0f and %.0f%s)", middle("minimal ")/middle(""), middle("minimal "), middle(""), unit), "(no bound)")
+		m.limit(fmt.Sprintf("minimal: %s by %s", c.kind, c.via), true, fmt.Sprintf("%.2f x of full (%.0f and %.0f%s)", least/full, least, full, unit), "(no bound)")
 	}
-	return nil
 }
 
 // minimalLoad returns the command of a load client in a sandbox of the level minimal.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -23,17 +22,15 @@ func find(name string) string {
 }
 
 // rootfs creates a tree like demesne's host image for the peers.
-func (m *machine) rootfs() (string, error) {
+func (m *machine) rootfs() string {
 	root := filepath.Join(m.dir, "bundle", "rootfs")
 	for _, d := range []string{"usr", "proc", "sys", "dev", "tmp", "etc"} {
-		if err := os.MkdirAll(filepath.Join(root, d), 0o755); err != nil {
-			return "", err
-		}
+		check(os.MkdirAll(filepath.Join(root, d), 0o755))
 	}
 	for _, d := range []string{"bin", "sbin", "lib", "lib64"} {
 		os.Symlink("usr/"+d, filepath.Join(root, d))
 	}
-	return root, nil
+	return root
 }
 
 // bubblewrap returns the command line that runs /bin/true in a comparable bwrap sandbox, or nil.
@@ -52,9 +49,7 @@ func (m *machine) runc() ([]string, error) {
 	if p == "" {
 		return nil, nil
 	}
-	if _, err := m.rootfs(); err != nil {
-		return nil, err
-	}
+	m.rootfs()
 	bundle := filepath.Join(m.dir, "bundle")
 	cmd := exec.Command(p, "spec", "--rootless")
 	cmd.Dir = bundle
@@ -90,19 +85,16 @@ func (m *machine) runc() ([]string, error) {
 
 // floor builds both programs of package floor and returns the command line. It links floor like demesne's own
 // programs: static where the machine can.
-func (m *machine) floor() ([]string, error) {
-	root, err := m.rootfs()
-	if err != nil {
-		return nil, err
-	}
+func (m *machine) floor() []string {
 	const from = "./integration/bench/floor"
 	light, static := "-s -w", "-s -w -linkmode external -extldflags -static"
-	err = goBuild("0", light, m.bin+"/floor", from)
-	if err == nil && goBuild("1", static, m.bin+"/floor-container", from) != nil {
-		err = goBuild("1", light, m.bin+"/floor-container", from)
+	check(goBuild("0", light, m.bin+"/floor", from))
+	if goBuild("1", static, m.bin+"/floor-container", from) != nil {
+		check(goBuild("1", light, m.bin+"/floor-container", from))
 	}
 	state := m.dir + "/floor"
-	return []string{"floor", root, state}, errors.Join(err, os.MkdirAll(state, 0o755))
+	check(os.MkdirAll(state, 0o755))
+	return []string{"floor", m.rootfs(), state}
 }
 
 func goBuild(cgo, flags, to, from string) error {
@@ -123,4 +115,13 @@ func (m *machine) srt(argv ...string) ([]string, error) {
 	}
 	settings := filepath.Join(m.dir, "srt.json")
 	return append([]string{p, "-s", settings}, argv...), os.WriteFile(settings, []byte(`{"network":{"allowedDomains":["good.test"],"deniedDomains":[]},"filesystem":{"denyRead":[],"allowWrite":["/tmp"],"denyWrite":[]}}`), 0o644)
+}
+
+// comparedSrt is srt, and reports a missing one.
+func (m *machine) comparedSrt(argv ...string) []string {
+	srt := must(m.srt(argv...))
+	if srt == nil {
+		fmt.Fprintln(os.Stderr, "bench: srt: not compared (npm install -g @anthropic-ai/sandbox-runtime; it needs bwrap, socat and ripgrep)")
+	}
+	return srt
 }

@@ -19,76 +19,49 @@ const (
 
 // push measures pushes of an image of 300 MB, compared with skopeo in the same minutes. Each push goes to a registry of the
 // reference implementation that has nothing, so nothing is mounted or left out.
-func push(m *machine) error {
+func push(m *machine) {
 	if find("docker-registry") == "" || find("skopeo") == "" {
 		m.limit("demesne push against skopeo copy", true, "not installed", "<= 1.00 x")
-		return nil
+		return
 	}
 	dir := filepath.Join(m.dir, "push")
-	if err := os.MkdirAll(filepath.Join(dir, "root"), 0o777); err != nil {
-		return err
-	}
+	check(os.MkdirAll(filepath.Join(dir, "root"), 0o777))
 	defer os.RemoveAll(dir)
-	if err := os.WriteFile(filepath.Join(dir, "root", "data"), halfText(pushSize), 0o644); err != nil {
-		return err
-	}
-	if err := os.Chmod(dir, 0o777); err != nil {
-		return err
-	}
+	check(os.WriteFile(filepath.Join(dir, "root", "data"), halfText(pushSize), 0o644))
+	check(os.Chmod(dir, 0o777))
 	m.env = append(m.env, "DEMESNE_IMAGE_STORE="+dir+"/store")
 	for _, argv := range [][]string{
 		{"demesne", "import", "-q", dir + "/root", "local/plain"}, {"demesne", "save", "-o", dir + "/plain.tar", "local/plain"},
-		{"mkdir", dir + "/plain"}, {"tar", "-C", dir + "/plain", "-xf", dir + "/plain.tar"},
+		{find("mkdir"), dir + "/plain"}, {find("tar"), "-C", dir + "/plain", "-xf", dir + "/plain.tar"},
 		{find("skopeo"), "copy", "-q", "--insecure-policy", "oci:" + dir + "/plain", "oci:" + dir + "/gzip:x"}, // skopeo compresses
 		{"demesne", "pull", "-q", "oci:" + dir + "/gzip:x"},
 	} {
-		if argv[0] != "demesne" && !filepath.IsAbs(argv[0]) {
-			argv[0] = find(argv[0])
-		}
-		if _, err := m.output(argv...); err != nil {
-			return err
-		}
+		must(m.output(argv...))
 	}
-	for _, c := range []struct{ name, layout, image string }{
-		{"compressed on the way", "oci:" + dir + "/plain", "local/plain"},
-		{"compressed before", "oci:" + dir + "/gzip:x", "oci:" + dir + "/gzip:x"},
-	} {
-		if err := m.pushes(c.name, dir, c.layout, c.image); err != nil {
-			return err
-		}
-	}
-	return nil
+	m.pushes("compressed on the way", dir, "oci:"+dir+"/plain", "local/plain")
+	m.pushes("compressed before", dir, "oci:"+dir+"/gzip:x", "oci:"+dir+"/gzip:x")
 }
 
 // pushes times pushes of one image; the programs take turns.
-func (m *machine) pushes(note, dir, layout, image string) error {
-	times, median := map[string][]time.Duration{}, map[string]time.Duration{}
-	order := []string{"demesne push", "skopeo copy"}
-	for round := range pushRounds + 1 {
-		for _, name := range order {
+func (m *machine) pushes(kind, dir, layout, image string) {
+	pushTo := func(argv func(to string) []string) func() time.Duration {
+		return func() time.Duration {
 			host, end, err := serveRegistry(dir)
-			if err != nil {
-				return err
-			}
-			argv := []string{"demesne", "push", "-q", "--tls-verify=false", image, host + "/o/n:1"}
-			if name == "skopeo copy" {
-				argv = []string{find("skopeo"), "copy", "-q", "--insecure-policy", "--dest-tls-verify=false", layout, "docker://" + host + "/o/n:1"}
-			}
-			d, err := m.time(argv...)
-			end()
-			if err != nil {
-				return err
-			}
-			if round > 0 { // the first round reads the files from disk
-				times[name] = append(times[name], d)
-			}
+			check(err)
+			defer end()
+			return must(m.time(argv(host + "/o/n:1")...))
 		}
 	}
-	for _, name := range order {
-		median[name] = m.add(name, "300 MB, "+note, times[name])
-	}
-	m.ratio("demesne push against skopeo copy, "+note, median[order[0]], median[order[1]], 1)
-	return nil
+	const ours, theirs = "demesne push", "skopeo copy"
+	note := "300 MB, " + kind
+	took := m.race(pushRounds, 1, atOnce,
+		entry{name: ours, note: note, run: pushTo(func(to string) []string {
+			return []string{"demesne", "push", "-q", "--tls-verify=false", image, to}
+		})},
+		entry{name: theirs, note: note, run: pushTo(func(to string) []string {
+			return []string{find("skopeo"), "copy", "-q", "--insecure-policy", "--dest-tls-verify=false", layout, "docker://" + to}
+		})})
+	m.ratio("demesne push against skopeo copy, "+kind, took[ours], took[theirs], 1)
 }
 
 // serveRegistry starts an empty registry, which end stops and removes.

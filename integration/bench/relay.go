@@ -52,24 +52,20 @@ func relay(c *net.TCPConn, target string) {
 }
 
 // startRelay starts a bareRelay to target, listening on relayServer.
-func (m *machine) startRelay(target string) (stop func(), err error) {
+func (m *machine) startRelay(target string) (stop func()) {
 	cmd := m.command("bench", "relay", relayServer, target)
 	cmd.Stderr = os.Stderr
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
+	out := must(cmd.StdoutPipe())
+	var err error
 	m.elsewhere.Do(func() { err = cmd.Start() })
-	if err != nil {
-		return nil, err
-	}
+	check(err)
 	stop = func() {
 		cmd.Process.Signal(syscall.SIGKILL)
 		cmd.Wait()
 	}
 	if _, err := out.Read(make([]byte, 16)); err != nil {
 		stop()
-		return nil, fmt.Errorf("start relay: %w", err)
+		check(fmt.Errorf("start relay: %w", err))
 	}
-	return stop, nil
+	return stop
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"os"
 	"regexp"
@@ -12,21 +11,17 @@ import (
 )
 
 // inits reports the time that each program spends in package initializers before main.
-func inits(m *machine) error {
+func inits(m *machine) {
 	line := regexp.MustCompile(`(?m)^init (\S+) @\S+ ms, (\S+) ms clock`)
 	for _, p := range []string{"demesne", "demesne-runner", "demesne-init", "demesne-images", "demesne-frontend", "demesne-proxy"} {
 		cmd := m.command(p, "--version")
 		var errs bytes.Buffer
 		cmd.Stdout, cmd.Stderr = &errs, &errs
 		cmd.Env = append(cmd.Env, "GODEBUG=inittrace=1")
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-		if err := cmd.Start(); err != nil {
-			cancel()
-			return err
-		}
-		go func() { <-ctx.Done(); cmd.Process.Kill() }()
+		check(cmd.Start())
+		kill := time.AfterFunc(5*time.Second, func() { cmd.Process.Kill() })
 		cmd.Wait()
-		cancel()
+		kill.Stop()
 		total, worst, name := 0.0, 0.0, ""
 		for _, f := range line.FindAllSubmatch(errs.Bytes(), -1) {
 			v, _ := strconv.ParseFloat(string(f[2]), 64)
@@ -37,7 +32,6 @@ func inits(m *machine) error {
 		m.rows = append(m.rows, row{Name: "package init of " + p, Median: time.Duration(total * 1e6),
 			Note: fmt.Sprintf("most of it %s, %.2f ms", name, worst)})
 	}
-	return nil
 }
 
 // report prints all rows and bounds, and fails if a bound is exceeded.

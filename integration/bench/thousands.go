@@ -202,43 +202,37 @@ func (c *crowded) calls(note string) error {
 
 // loops lets many callers run commands, one after the other each.
 func (c *crowded) loops() error {
-	var wg sync.WaitGroup
 	var mu sync.Mutex
-	var failed error
 	var times []time.Duration
-	start, spent := time.Now(), c.spent()
-	for range looping {
-		wg.Go(func() {
-			for range rounds {
-				d, err := c.time("demesne", "run", "--", "true")
-				mu.Lock()
-				times, failed = append(times, d), errors.Join(failed, err)
-				mu.Unlock()
-			}
-		})
-	}
-	wg.Wait()
-	c.add("demesne run, 64 callers in loops", fmt.Sprintf("%d live; %.1f a second; %s of processors each", c.live, looping*rounds/time.Since(start).Seconds(), c.each(spent, len(times))), times)
-	c.limit("… failing", failed == nil, errText(failed), "")
+	spent := c.spent()
+	took, failed := together(looping, func(int) (failed error) {
+		for range rounds {
+			d, err := c.time("demesne", "run", "--", "true")
+			mu.Lock()
+			times = append(times, d)
+			mu.Unlock()
+			failed = errors.Join(failed, err)
+		}
+		return failed
+	})
+	c.add("demesne run, 64 callers in loops", fmt.Sprintf("%d live; %.1f a second; %s of processors each", c.live, looping*rounds/took.Seconds(), c.each(spent, len(times))), times)
+	c.limit("… failing", len(failed) == 0, count(len(failed), failed), "0")
 	return nil
 }
 
 // atOnce creates many sandboxes at the same time.
 func (c *crowded) atOnce() error {
-	var wg sync.WaitGroup
-	ids, errs, times := make([]string, burst), make([]error, burst), make([]time.Duration, burst)
+	ids, times := make([]string, burst), make([]time.Duration, burst)
 	start, spent := time.Now(), c.spent()
-	for i := range burst {
-		wg.Go(func() {
-			ids[i], errs[i] = c.output("demesne", "create")
-			times[i] = time.Since(start)
-		})
-	}
-	wg.Wait()
+	_, failed := together(burst, func(i int) (err error) {
+		ids[i], err = c.output("demesne", "create")
+		times[i] = time.Since(start)
+		return err
+	})
 	ids = slices.DeleteFunc(ids, func(id string) bool { return id == "" })
 	c.ids = append(c.ids, ids...)
 	c.add(fmt.Sprintf("demesne create, %d at once", burst), fmt.Sprintf("all: %s; %s of processors each", ms(slices.Max(times)), c.each(spent, burst)), times)
-	c.limit("… failing", len(ids) == burst, errText(errors.Join(errs...)), "")
+	c.limit("… failing", len(ids) == burst, count(len(failed), failed), "0")
 	return nil
 }
 

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -16,65 +15,42 @@ const trajectoryActions = 50
 
 // trajectories measures many agents at once: the package for Python executes a command, writes a file and reads it, in one
 // sandbox for each agent. bwrap starts a sandbox for each action, and podman executes each in one container.
-func trajectories(m *machine) error {
-	for from, to := range map[string]string{"python/src/demesne": "package/demesne", "integration/bench/trajectories.py": "package/trajectories.py"} {
-		if err := copyTree(from, filepath.Join(m.dir, to)); err != nil {
-			return err
-		}
-	}
-	ours, err := m.trajectories("trajectories, demesne for Python", "demesne")
-	if err != nil {
-		return err
-	}
+func trajectories(m *machine) {
+	check(os.CopyFS(m.dir+"/package/demesne", os.DirFS("python/src/demesne")))
+	check(copyFile("integration/bench/trajectories.py", m.dir+"/package/trajectories.py"))
+	ours := m.trajectories("trajectories, demesne for Python", "demesne")
 	var peer time.Duration
 	if argv := bubblewrap(); argv != nil {
 		argv = slices.Concat(argv[:1], []string{"--bind", "{}", "/own"}, argv[1:len(argv)-1])
-		if peer, err = m.trajectories("trajectories, bwrap for each action", "argv", argv...); err != nil {
-			return err
-		}
+		peer = m.trajectories("trajectories, bwrap for each action", "argv", argv...)
 	}
 	if argv, end := m.podmanExec(); argv != nil {
 		defer end()
-		if _, err := m.trajectories("trajectories, podman exec", "argv", argv...); err != nil {
-			return err
-		}
+		m.trajectories("trajectories, podman exec", "argv", argv...)
 	}
 	m.ratio("an action of a trajectory against one start of bwrap", ours, peer, 0.8)
-	return nil
 }
 
 // trajectories runs one case, and returns the processors' time for each action.
-func (m *machine) trajectories(name, mode string, argv ...string) (time.Duration, error) {
+func (m *machine) trajectories(name, mode string, argv ...string) time.Duration {
 	words := append([]string{"/usr/bin/python3", m.dir + "/package/trajectories.py", mode, strconv.Itoa(m.trajectoryCount), strconv.Itoa(trajectoryActions)}, argv...)
 	cmd := m.command(words...)
 	cmd.Env = append(cmd.Env, "PYTHONPATH="+m.dir+"/package", "DEMESNE_BIN="+filepath.Join(m.bin, "demesne"), "DEMESNE_MAX_SANDBOXES="+strconv.Itoa(m.trajectoryCount))
-	cmd.Stderr = os.Stderr
-	out, err := cmd.Output()
-	var r struct {
+	r := found[struct {
 		Made, Seconds float64
 		Times         []float64
 		Failures      int
 		First         []string
-	}
-	if err == nil {
-		err = json.Unmarshal(out, &r)
-	}
-	if err != nil {
-		return 0, fmt.Errorf("%s: %w: %s", name, err, out)
-	}
+	}](cmd)
 	n := m.trajectoryCount * trajectoryActions
 	m.limit(name+", failures", r.Failures == 0 && len(r.Times) == n, fmt.Sprintf("%d of %d %v", r.Failures, n, r.First), "0")
-	times := make([]time.Duration, len(r.Times))
-	for i, s := range r.Times {
-		times[i] = time.Duration(s * float64(time.Second))
-	}
 	each := time.Duration(r.Seconds * float64(time.Second) * float64(runtime.NumCPU()) / float64(max(n, 1)))
-	if len(times) > 0 {
+	if len(r.Times) > 0 {
 		note := fmt.Sprintf("%d at once, %d actions each: %.1f s, %s of processors an action; %.1f s before", m.trajectoryCount, trajectoryActions, r.Seconds, ms(each), r.Made)
-		m.add(name, note, times)
+		m.add(name, note, durations(r.Times, time.Second))
 		fmt.Fprintf(os.Stderr, "bench: %s: %s\n", name, note)
 	}
-	return each, nil
+	return each
 }
 
 // podmanExec starts a container, and returns the command line that executes a program in it; nil without podman.
@@ -96,23 +72,4 @@ func (m *machine) podmanExec() (argv []string, end func()) {
 		m.endPodman()
 	}
 	return slices.Concat(base, []string{"exec", id}), end
-}
-
-// copyTree copies a file or a directory to where the user of the programs can read it.
-func copyTree(from, to string) error {
-	st, err := os.Stat(from)
-	if err != nil {
-		return err
-	}
-	if st.IsDir() {
-		return os.CopyFS(to, os.DirFS(from))
-	}
-	raw, err := os.ReadFile(from)
-	if err == nil {
-		err = os.MkdirAll(filepath.Dir(to), 0o755)
-	}
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(to, raw, 0o644)
 }
