@@ -139,7 +139,7 @@ func answers(m *machine) {
 // networked measures the time that a network adds to a cold run; runs with and without one take turns.
 func networked(m *machine) {
 	const without, with, note = "demesne run, no network", "demesne run, networked", "cold, single-id"
-	took := m.race(m.rounds, coldRounds, alone,
+	took := m.cold(m.rounds,
 		entry{name: without, note: note, run: m.timed("demesne", "run", "--", "true")},
 		entry{name: with, note: note, run: m.timed("demesne", "run", "--allow-domain", "good.test", "--", "true")})
 	m.atMost("the network over a cold run", max(0, took[with]-took[without]), 3*time.Millisecond)

@@ -44,9 +44,7 @@ func ms(d time.Duration) string {
 // startup times cold runs of demesne and of the peers; they take turns.
 func startup(m *machine) {
 	const cold, least = "demesne run, cold", "libcontainer alone"
-	m.env = []string{"DEMESNE_LINGER=0"} // a lingering runner would still live in the next round
-	defer func() { m.env = nil }()
-	took := m.race(m.rounds, coldRounds, alone,
+	took := m.cold(m.rounds,
 		entry{name: cold, note: "single-id", run: m.timed("demesne", "run", "--", "true")},
 		entry{name: "bwrap", note: "single-id", run: m.timed(bubblewrap()...)},
 		entry{name: "runc run", note: "single-id", run: m.timedNamed(must(m.runc())...)},

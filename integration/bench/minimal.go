@@ -48,9 +48,8 @@ func (m *machine) minimally(argv ...string) []string {
 func minimal(m *machine) {
 	commands := map[string][]string{"run": {"demesne", "run", "--", "true"}, "networked run": {"demesne", "run", "--allow-domain", "good.test", "--", "true"}}
 	for _, name := range []string{"run", "networked run"} {
-		// A cold run waits until the runner of the last one has ended, so ten rounds are many.
 		full, least := "demesne "+name+", full", "demesne "+name+", minimal"
-		took := m.race(min(m.rounds, 10), coldRounds, alone,
+		took := m.cold(m.rounds,
 			entry{name: full, note: "cold", run: m.timed(commands[name]...)},
 			entry{name: least, note: "cold", run: m.timed(m.minimally(commands[name]...)...)})
 		if name == "run" { // a cold one tries namespaces first

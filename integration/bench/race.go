@@ -81,6 +81,14 @@ func (m *machine) race(rounds, uncounted int, before func() error, entries ...en
 	return medians
 }
 
+// cold is a race of entries that each start a runner: an earlier runner ends at once, and each run waits for its end.
+func (m *machine) cold(rounds int, entries ...entry) map[string]time.Duration {
+	env := m.env
+	defer func() { m.env = env }()
+	m.env = append(slices.Clip(env), "DEMESNE_LINGER=0")
+	return m.race(rounds, coldRounds, alone, entries...)
+}
+
 // slow reports whether a few rounds are enough, because each takes long.
 func slow(times []time.Duration) bool { return len(times) > 0 && times[0] > 100*time.Millisecond }
 
