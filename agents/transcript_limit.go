@@ -1,6 +1,7 @@
 package agents
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -28,12 +29,7 @@ func isLimit(status int, message string) bool {
 		return false
 	}
 	message = strings.ToLower(message)
-	for _, s := range limitTexts {
-		if strings.Contains(message, s) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(limitTexts, func(s string) bool { return strings.Contains(message, s) })
 }
 
 var (

@@ -70,8 +70,7 @@ func (h hider) value(v *any) {
 // failure keeps the code of an error.
 func (h hider) failure(err error) error {
 	text := h.Replace(err.Error())
-	var e *jsonrpc.Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*jsonrpc.Error](err); ok {
 		return &jsonrpc.Error{Code: e.Code, Message: h.Replace(e.Message), Data: json.RawMessage(h.Replace(string(e.Data)))}
 	}
 	if text == err.Error() {

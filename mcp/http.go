@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -131,12 +132,7 @@ func (o HTTPOptions) ours(host string) bool {
 	if host == "localhost" || host == "127.0.0.1" || host == "::1" {
 		return true
 	}
-	for _, h := range o.Hosts {
-		if strings.EqualFold(host, h) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(o.Hosts, func(h string) bool { return strings.EqualFold(host, h) })
 }
 
 // fromUs reports whether all Origin headers name this server. Without an Origin header it is

@@ -19,8 +19,7 @@ func (f *flow) connect(ctx context.Context) (net.Conn, error) {
 	defer cancel()
 	c, at, err := f.p.dial(ctx, f.d, f.q)
 	f.rec.Address = at
-	var no *deniedError
-	if errors.As(err, &no) {
+	if no, ok := errors.AsType[*deniedError](err); ok {
 		f.refuse(no.d)
 	} else if err != nil {
 		f.failed(err)

@@ -249,8 +249,7 @@ func (f *forwarder) answered(resp *http.Response, ctx *goproxy.ProxyCtx) *http.R
 		return resp
 	}
 	code := http.StatusBadGateway
-	var no *deniedError
-	if errors.As(ctx.Error, &no) {
+	if no, ok := errors.AsType[*deniedError](ctx.Error); ok {
 		code = http.StatusForbidden
 		fl.refuse(no.d)
 	} else {

@@ -318,14 +318,12 @@ func (rt *route) lose(fl *flow, method, path string, a Asked, number int64) {
 
 // unreachable answers a request that got no response.
 func (rt *route) unreachable(fl *flow, w http.ResponseWriter, err error) {
-	var no *unfit
-	if errors.As(err, &no) {
+	if no, ok := errors.AsType[*unfit](err); ok {
 		fl.deny("%v", err)
 		refuse(w, no.code, fl.message())
 		return
 	}
-	var long *http.MaxBytesError
-	if errors.As(err, &long) {
+	if long, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		fl.deny("the body of the request is larger than %d bytes", long.Limit)
 		refuse(w, http.StatusRequestEntityTooLarge, fl.message())
 		return

@@ -140,8 +140,7 @@ func (o *observer) created(ctx context.Context, id string, details ...string) {
 
 // exceeded reports an error that says that a bound was reached.
 func (o *observer) exceeded(ctx context.Context, err error) {
-	var e *ipc.Error
-	if errors.As(err, &e) && (e.Code == ipc.CodeBusy || e.Code == ipc.CodeTooMuch || e.Code == ipc.CodeTooMany || e.Code == ipc.CodeNoSpace) {
+	if e, ok := errors.AsType[*ipc.Error](err); ok && (e.Code == ipc.CodeBusy || e.Code == ipc.CodeTooMuch || e.Code == ipc.CodeTooMany || e.Code == ipc.CodeNoSpace) {
 		o.report(ctx, events.ResourceExceeded, "", "", "error", err.Error())
 	}
 }

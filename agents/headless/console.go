@@ -108,8 +108,7 @@ func (f *console) run(args []string, research bool) (int, error) {
 	ctx := procself.Ending()
 	v := newView(f.Stdout, f.Stderr, o.JSON, cmdline.TerminalOf(f.Stderr, f.Env))
 	res, err := f.do(ctx, runner.FrontendCLI, job, "", v.show)
-	var s procself.Ended
-	if errors.As(context.Cause(ctx), &s) {
+	if s, ok := errors.AsType[procself.Ended](context.Cause(ctx)); ok {
 		return 128 + int(s), nil
 	}
 	if res == nil {

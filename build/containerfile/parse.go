@@ -102,8 +102,7 @@ func (f *File) located(err error, line int) error {
 	if err == nil || errors.As(err, &already) {
 		return err
 	}
-	var at *parser.LocationError
-	if errors.As(err, &at) && len(at.Locations) > 0 && len(at.Locations[0]) > 0 {
+	if at, ok := errors.AsType[*parser.LocationError](err); ok && len(at.Locations) > 0 && len(at.Locations[0]) > 0 {
 		line = at.Locations[0][0].Start.Line
 	}
 	if rest, ok := strings.CutPrefix(err.Error(), "dockerfile parse error on line "); ok {

@@ -69,8 +69,7 @@ func each(n *node, what string, set map[string]setter) error {
 			continue
 		}
 		if err := do(m.value); err != nil {
-			var known *yamlError
-			if errors.As(err, &known) {
+			if _, ok := errors.AsType[*yamlError](err); ok {
 				return err
 			}
 			return at(m.line, "%s: %s: %w", what, m.key, err)
@@ -323,8 +322,7 @@ func (s *service) setVolumes(n *node) error {
 			err = s.mount(m)
 		}
 		if err != nil {
-			var known *yamlError
-			if errors.As(err, &known) {
+			if _, ok := errors.AsType[*yamlError](err); ok {
 				return err
 			}
 			return at(item.line, "%w", err)

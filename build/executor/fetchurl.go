@@ -83,8 +83,7 @@ func fetchFile(ctx context.Context, o fetchOrder) (a fetchAnswer, again bool, er
 		req.Header.Set("If-Modified-Since", o.Modified)
 	}
 	answer, err := http.DefaultClient.Do(req)
-	var failed *url.Error
-	if errors.As(err, &failed) {
+	if failed, ok := errors.AsType[*url.Error](err); ok {
 		err = failed.Err // the caller knows the URL
 	}
 	if err != nil {

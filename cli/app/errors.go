@@ -57,8 +57,7 @@ func hintOf(err error) string {
 	if h := text.HintOf(err); h != "" {
 		return h
 	}
-	var used *cow.UsedError
-	if errors.As(err, &used) {
+	if used, ok := errors.AsType[*cow.UsedError](err); ok {
 		return fmt.Sprintf("demesne stop %s ends its processes and keeps its files", used.Sandbox)
 	}
 	if errors.Is(err, ipc.ErrTooLong) {
@@ -96,8 +95,7 @@ func imageHint(err error) string {
 // Wire returns err in the form that --json prints.
 func Wire(err error) *ipc.Error {
 	e := ipc.AsError(err)
-	var f *events.Failure
-	if errors.As(err, &f) && e.Code == ipc.CodeInternal {
+	if f, ok := errors.AsType[*events.Failure](err); ok && e.Code == ipc.CodeInternal {
 		e.Code = ipc.Code(f.Code)
 	}
 	e.Hint = hintOf(err)

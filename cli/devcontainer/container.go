@@ -76,8 +76,7 @@ func find(arg string) (d *Container, err error) {
 
 // hinted gives an error of package devcontainer its hint.
 func hinted(err error) error {
-	var refused *devcontainer.Refused
-	if errors.As(err, &refused) {
+	if refused, ok := errors.AsType[*devcontainer.Refused](err); ok {
 		return text.Hinted(err, "%s", refused.Hint)
 	}
 	return err

@@ -207,8 +207,7 @@ func (s *setPull) sum(info setInfo) int {
 
 func missing(ref imageref.Ref, err error) missingInfo {
 	m := missingInfo{Name: ref.Given, Why: text.SafeLine(session.NamedImage(ref, err).Error())}
-	var failed *events.Failure
-	if errors.As(err, &failed) {
+	if failed, ok := errors.AsType[*events.Failure](err); ok {
 		m.Code = failed.Code
 	}
 	return m

@@ -24,8 +24,7 @@ import (
 // the digest of the manifest that the registry then has under the tag.
 func Image(ctx context.Context, img *images.Image, to imageref.Ref, o Options) (oci.Digest, error) {
 	d, err := newPusher(o).image(ctx, img, to)
-	var status *statusError
-	if errors.As(err, &status) && status.StatusCode >= http.StatusInternalServerError {
+	if status, ok := errors.AsType[*statusError](err); ok && status.StatusCode >= http.StatusInternalServerError {
 		err = &events.Failure{Code: events.CodeUnreachable, Text: "the registry failed: " + pull.OneLine(err),
 			Hint: "its log has the reason, such as a full disk; another push sends only what is missing"}
 		return "", &pull.Error{Code: events.CodeUnreachable, Err: err}

@@ -149,8 +149,7 @@ func (r *registry) ping(ctx context.Context) error {
 		return errors.Join(err, resp.Body.Close())
 	}
 	err = accept(resp, http.StatusOK)
-	var status *statusError
-	if errors.As(err, &status) && status.StatusCode == http.StatusNotFound {
+	if status, ok := errors.AsType[*statusError](err); ok && status.StatusCode == http.StatusNotFound {
 		return errorf(events.CodeNoImage, "no registry answers there: %w", err)
 	}
 	return err

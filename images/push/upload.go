@@ -279,8 +279,7 @@ func (u *upload) finish(ctx context.Context, sum *counter) error {
 	if err != nil {
 		// The registry may have the blob although its answer was lost.
 		if there, herr := u.p.to.has(ctx, d, u.p.to.path); herr != nil || !there {
-			var status *statusError
-			if errors.As(err, &status) && status.StatusCode < http.StatusInternalServerError {
+			if status, ok := errors.AsType[*statusError](err); ok && status.StatusCode < http.StatusInternalServerError {
 				u.at = nil // it has other bytes: from the start
 			}
 			return w.explain(ctx, err)

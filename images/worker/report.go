@@ -54,8 +54,7 @@ func (r *reporter) fail(err error) {
 	if errors.As(err, &known) {
 		e.Code, e.Hint = known.Code, known.Hint
 	}
-	var busy *pull.Error
-	if errors.As(err, &busy) {
+	if busy, ok := errors.AsType[*pull.Error](err); ok {
 		e.In = busy.Wait
 	}
 	var invalid *archive.InvalidError

@@ -140,8 +140,7 @@ func (m *machine) time(argv ...string) (time.Duration, error) {
 func (m *machine) output(argv ...string) (string, error) {
 	cmd := m.command(argv...)
 	out, err := cmd.Output()
-	var exit *exec.ExitError
-	if errors.As(err, &exit) {
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		err = fmt.Errorf("%s: %w: %s", strings.Join(argv, " "), err, exit.Stderr)
 	}
 	return strings.TrimSpace(string(out)), err

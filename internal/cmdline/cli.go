@@ -125,8 +125,7 @@ func (c *Command) parse(table Flags, args []string) (rest []string, err error) {
 		most = 1
 	}
 	rest, err = table.UpTo(most, args)
-	var unknown *unknownFlag
-	if errors.As(err, &unknown) {
+	if unknown, ok := errors.AsType[*unknownFlag](err); ok {
 		if h := c.Habits.of(unknown.name); h != "" {
 			err = text.Hinted(unknown, "%s", h)
 		}

@@ -8,12 +8,10 @@ import (
 
 // Reason strips the operation and the path off a file system error, for messages that have the path as the user typed it.
 func Reason(err error) error {
-	var errno syscall.Errno
-	if errors.As(err, &errno) {
+	if errno, ok := errors.AsType[syscall.Errno](err); ok {
 		return errno
 	}
-	var at *fs.PathError
-	if errors.As(err, &at) {
+	if at, ok := errors.AsType[*fs.PathError](err); ok {
 		return at.Err
 	}
 	return err
@@ -21,8 +19,7 @@ func Reason(err error) error {
 
 // PathReason returns the error's path and reason, without the name of the system call.
 func PathReason(err error) string {
-	var p *fs.PathError
-	if errors.As(err, &p) {
+	if p, ok := errors.AsType[*fs.PathError](err); ok {
 		return p.Path + ": " + p.Err.Error()
 	}
 	return err.Error()

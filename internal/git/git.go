@@ -30,8 +30,7 @@ func Run(env []string, args ...string) (string, error) {
 	own := slices.DeleteFunc(os.Environ(), func(kv string) bool { return strings.HasPrefix(kv, "GIT_") })
 	cmd.Env = slices.Concat(own, []string{"GIT_TERMINAL_PROMPT=0"}, env)
 	out, err := cmd.Output()
-	var exit *exec.ExitError
-	if errors.As(err, &exit) {
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		line, _, _ := strings.Cut(strings.TrimSpace(string(exit.Stderr)), "\n")
 		return "", fmt.Errorf("git: %s", text.SafeLine(cmp.Or(line, exit.Error())))
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 )
 
@@ -121,12 +122,7 @@ func (c cell) code() (code string, ok bool) {
 // tagged reports whether a cell has a tag.
 func (c cell) tagged(tag string) bool {
 	tags, _ := object(c["metadata"])["tags"].([]any)
-	for _, t := range tags {
-		if t == tag {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(tags, func(t any) bool { return t == tag })
 }
 
 // clear removes the results of a code cell.

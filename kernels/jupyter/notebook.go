@@ -110,8 +110,7 @@ func (f *console) executeDocument(o *kernelcmd.Options, d document) (int, error)
 			break
 		}
 	}
-	var ended procself.Ended
-	if errors.As(context.Cause(ctx), &ended) {
+	if ended, ok := errors.AsType[procself.Ended](context.Cause(ctx)); ok {
 		return 128 + int(ended), nil
 	}
 	return n.exit, nil

@@ -91,8 +91,7 @@ func (l *loop) piped(co code.Options) (int, error) {
 	}
 	defer stop()
 	end := l.execute(ctx, string(raw), nil)
-	var ended procself.Ended
-	if errors.As(context.Cause(ctx), &ended) {
+	if ended, ok := errors.AsType[procself.Ended](context.Cause(ctx)); ok {
 		return 128 + int(ended), nil
 	}
 	return end.code, nil

@@ -3,6 +3,7 @@ package jupyter
 import (
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -129,10 +130,5 @@ func isColour(seq string) bool {
 	if !ok || strings.Trim(parameters, "0123456789;") != "" {
 		return false
 	}
-	for _, p := range strings.Split(parameters, ";") {
-		if p == "8" || len(p) > 3 {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(strings.Split(parameters, ";"), func(p string) bool { return p == "8" || len(p) > 3 })
 }

@@ -149,8 +149,7 @@ func (c Client) change(p Place, edit func(old string) (string, error)) (did Did,
 	text, err := c.edited(p, old, edit)
 	if err != nil {
 		at := did.Path
-		var l *lineError
-		if errors.As(err, &l) {
+		if l, ok := errors.AsType[*lineError](err); ok {
 			at = fmt.Sprintf("%s:%d", at, l.line)
 		}
 		return did, fmt.Errorf("change %q: %w", at, err)

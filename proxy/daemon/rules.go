@@ -120,8 +120,7 @@ func (c *call) lint() (int, error) {
 
 // withFix adds an example of a valid rule to an error.
 func withFix(err error) string {
-	var e *policyError
-	if errors.As(err, &e) && e.Rule != "" {
+	if e, ok := errors.AsType[*policyError](err); ok && e.Rule != "" {
 		return e.Error() + "; write a rule such as " + policy.Instead(e.Rule)
 	}
 	return err.Error()

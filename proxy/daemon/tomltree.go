@@ -16,8 +16,7 @@ func tomlTree(text string) (node, int, error) {
 	var top map[string]any
 	md, err := toml.Decode(text, &top)
 	if err != nil {
-		var at toml.ParseError
-		if errors.As(err, &at) {
+		if at, ok := errors.AsType[toml.ParseError](err); ok {
 			return node{}, at.Position.Line, errors.New(at.Message)
 		}
 		return node{}, 0, err

@@ -35,8 +35,7 @@ func Obstacles(err error) []runner.Probe {
 // noLandlock returns why Landlock cannot be used, or nil. err is the runner's: if a filter killed it for such a call, this
 // process makes none.
 func noLandlock(err error) error {
-	var refused *userns.Refused
-	if errors.As(err, &refused) && refused.Step == userns.StepConfine {
+	if refused, ok := errors.AsType[*userns.Refused](err); ok && refused.Step == userns.StepConfine {
 		return refused
 	}
 	if _, errno := landlockABI(); errno != 0 {

@@ -62,8 +62,7 @@ func absolute(dir, path string) string {
 
 // errno returns the kernel's error, or EIO.
 func errno(err error) syscall.Errno {
-	var e syscall.Errno
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[syscall.Errno](err); ok {
 		return e
 	}
 	return syscall.EIO

@@ -68,8 +68,7 @@ func swap(path string, mode fs.FileMode, content []byte) error {
 		return nil
 	}
 	os.Remove(f.Name())
-	var rename *os.LinkError
-	if errors.As(err, &rename) {
+	if _, ok := errors.AsType[*os.LinkError](err); ok {
 		return inPlace(path, content)
 	}
 	return err

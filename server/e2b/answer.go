@@ -150,8 +150,7 @@ func fileStatus(err error) int {
 	case errors.Is(err, syscall.EIO):
 		return http.StatusInternalServerError
 	}
-	var no syscall.Errno
-	if errors.As(err, &no) {
+	if _, ok := errors.AsType[syscall.Errno](err); ok {
 		return http.StatusBadRequest
 	}
 	return statusOf(err)

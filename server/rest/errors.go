@@ -44,8 +44,7 @@ func bodyLimit(message string, errs []error) (most int64) {
 
 // detail leaves out the value, which may be secret.
 func detail(err error) client.Detail {
-	var d *huma.ErrorDetail
-	if errors.As(err, &d) {
+	if d, ok := errors.AsType[*huma.ErrorDetail](err); ok {
 		return client.Detail{Location: d.Location, Message: d.Message}
 	}
 	return client.Detail{Message: err.Error()}
@@ -117,8 +116,7 @@ func statusOf(err error) int {
 			return s.status
 		}
 	}
-	var no syscall.Errno
-	if errors.As(err, &no) {
+	if _, ok := errors.AsType[syscall.Errno](err); ok {
 		return http.StatusBadRequest
 	}
 	return http.StatusInternalServerError

@@ -151,8 +151,7 @@ func ParseTTL(raw []byte) (identifier string, ttl time.Duration, err error) {
 
 // mistyped explains an error of package json to its caller.
 func mistyped(err error) error {
-	var e *json.UnmarshalTypeError
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		return fmt.Errorf("%s: a %s is not expected here", e.Field, e.Value)
 	}
 	return errors.New(strings.TrimPrefix(err.Error(), "json: "))

@@ -187,8 +187,7 @@ func (f *Tools) ensure(ctx context.Context, r *runs.Request, sandbox session.Req
 	}
 	c.Unasked = append(c.Unasked, "ttl", "memory", "cpus", "pids", "disk")
 	sb, err := f.Service.Create(ctx, c, session.Callbacks{})
-	var e *ipc.Error
-	if errors.As(err, &e) && e.Code == ipc.CodeDiffers {
+	if e, ok := errors.AsType[*ipc.Error](err); ok && e.Code == ipc.CodeDiffers {
 		c.Spec.Replace = true
 		sb, err = f.Service.Create(ctx, c, session.Callbacks{})
 	}
@@ -305,8 +304,7 @@ func (f *Tools) runCommand(ctx context.Context, r *runs.Request, s *runs.Step, s
 		cmd.User = &runner.User{UID: plainUser, GID: plainUser}
 	}
 	done, err := f.Service.Exec(ctx, sb.ID, session.RunOptions{Command: cmd, Stdout: out.Stdout, Stderr: out.Stderr}, session.Callbacks{})
-	var e *ipc.Error
-	if errors.As(err, &e) && (e.Code == ipc.CodeCommandNotFound || e.Code == ipc.CodeNotExecutable) {
+	if e, ok := errors.AsType[*ipc.Error](err); ok && (e.Code == ipc.CodeCommandNotFound || e.Code == ipc.CodeNotExecutable) {
 		fmt.Fprintln(out.Stderr, e.Error())
 		code := 127
 		if e.Code == ipc.CodeNotExecutable {

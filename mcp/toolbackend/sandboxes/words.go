@@ -30,8 +30,7 @@ func Explained(err error) error {
 
 // Attached is Explained for a call about a sandbox, whose error says so if there is no such sandbox.
 func Attached(id string, err error) error {
-	var e *ipc.Error
-	if errors.As(err, &e) && (e.Code == ipc.CodeNoSuchSandbox || e.Code == ipc.CodeGone) {
+	if e, ok := errors.AsType[*ipc.Error](err); ok && (e.Code == ipc.CodeNoSuchSandbox || e.Code == ipc.CodeGone) {
 		return text.Hinted(fmt.Errorf("attach to sandbox %s: %w", id, err), "sandbox_list lists the sandboxes that there are")
 	}
 	return Explained(err)

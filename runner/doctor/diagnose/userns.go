@@ -3,6 +3,7 @@ package diagnose
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -167,12 +168,7 @@ func text(s string) func(Facts) string { return func(Facts) string { return s } 
 
 func on(errnos ...syscall.Errno) func(syscall.Errno, Facts) bool {
 	return func(e syscall.Errno, _ Facts) bool {
-		for _, want := range errnos {
-			if e == want {
-				return true
-			}
-		}
-		return false
+		return slices.ContainsFunc(errnos, func(want syscall.Errno) bool { return e == want })
 	}
 }
 

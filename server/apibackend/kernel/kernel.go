@@ -70,8 +70,7 @@ func (k *kernel) Execute(ctx context.Context, text string, emit func(kernels.Out
 	if r == nil {
 		return nil, err
 	}
-	var dead *code.Death
-	if errors.As(err, &dead) {
+	if _, ok := errors.AsType[*code.Death](err); ok {
 		k.revive() // the next execution finds a new kernel
 	}
 	done := &kernels.Result{Count: r.Count}

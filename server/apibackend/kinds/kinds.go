@@ -75,8 +75,7 @@ var imageKinds = map[events.Code]error{
 
 // imageKind returns the kind of a failure of demesne-images; nil: err has no kind, or is this machine's own fault.
 func imageKind(err error) error {
-	var failure *events.Failure
-	if errors.As(err, &failure) {
+	if failure, ok := errors.AsType[*events.Failure](err); ok {
 		return imageKinds[failure.Code]
 	}
 	return nil
