@@ -1,16 +1,18 @@
 // Package background executes the MCP tools for background jobs and coding agents over a session.
 //
-//	jobs.go    jobs; list.go: the list of them
+//	jobs.go    jobs, and the list of them
 //	agents.go  agents; usage.go: what they used; trace.go: what they did
 package background
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -181,4 +183,36 @@ func (f *Jobs) tail(id, stream string, most int, all int64) (session.Tail, error
 	last.Write([]byte(written))
 	last.Bytes = max(last.Bytes, all)
 	return session.Tail(last.Tail(most)), err
+}
+
+// List returns the sandboxes and jobs of MCP servers, the newest job first.
+func (f *Jobs) List(ctx context.Context) (*session.Listing, error) {
+	l, err := f.Sandboxes.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all, err := f.store.List()
+	if err != nil {
+		return nil, sandboxes.Explained(err)
+	}
+	for _, j := range slices.Backward(all) {
+		l.Jobs = append(l.Jobs, f.listedJob(j))
+	}
+	return l, nil
+}
+
+func (f *Jobs) listedJob(j *jobs.Job) session.ListedJob {
+	t := session.ListedJob{Job: session.Job{ID: j.ID, Status: j.Status, Started: j.Started, Ended: j.Ended, Message: j.Message}}
+	if t.Started.IsZero() {
+		t.Started = j.Created
+	}
+	t.Outcome = &session.RunResult{Result: j.Result}
+	var r struct {
+		session.Request
+		Prompt string // of an agent
+	}
+	if json.Unmarshal(j.Request, &r) == nil {
+		t.Command, t.Agent = cmp.Or(r.Prompt, r.Text()), r.Prompt != ""
+	}
+	return t
 }
