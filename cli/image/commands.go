@@ -5,10 +5,19 @@
 // continues. A file that export and save write appears when it is complete (rename(2)).
 package image
 
-import "demesne/cli/app"
+import (
+	"demesne/build"
+	"demesne/cli/app"
+	"demesne/internal/cmdline"
+)
 
 // Verbs returns the verbs about images.
 func Verbs() []app.Verb {
 	return []app.Verb{buildCommand(), pullCommand(), pushCommand(), imagesCommand(), tagCommand(), rmiCommand(),
 		importCommand(), exportCommand(), saveCommand(), loginCommand(), logoutCommand()}
+}
+
+func buildCommand() app.Verb {
+	flags := func() cmdline.Flags { return new(build.Options).Flags() }
+	return app.External(*new(build.Options).Command(), flags, "demesne-images", "build")
 }

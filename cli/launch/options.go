@@ -6,7 +6,7 @@
 //
 //	options.go, interior.go, network.go, secrets.go    flags → a session's options
 //	root.go                                            the image, and what a devcontainer.json decides
-//	execution.go, document.go, explain.go, trace.go    one command: streams, result, exit code
+//	execution.go, document.go                          one command: streams, result, exit code
 //
 // An [Execution] is one command, from its checks to its exit code. It is the session.Streams of its command.
 //
