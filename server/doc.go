@@ -2,8 +2,8 @@
 // APIs such as package e2b are handlers inside [Guard]. Package backend is their interface to what runs sandboxes.
 //
 //	guard.go    Host, Origin (CORS) and the size of bodies; the shape of an error before any API answers
-//	access.go   from a request to its caller; caller.go; rate.go: how many requests a namespace may send
-//	attempts.go how many wrong credentials a client may send
+//	access.go   from a request to its caller; caller.go
+//	attempts.go how many wrong credentials a client may send, and how many requests a namespace
 //	token.go    the operator's token, which is made at the first start; tokens.go: those of namespaces
 //	jwt.go      tokens that another service signs
 //	listen.go   loopback, or a socket that only its owner can reach; tls.go: certificates from files; acme.go: by ACME

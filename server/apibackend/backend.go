@@ -1,6 +1,6 @@
 // Package apibackend implements the interface of package server over a session, for the programs that serve HTTP APIs.
 //
-//	backend.go  sandboxes; run.go: commands, for package rest; secrets.go
+//	backend.go  sandboxes; rest.go: commands and more, for package rest; secrets.go
 //	spaces.go   a Backend for each namespace
 //
 // Package stored has the images, kernel the kernels, trees the processes that perform operations on files, and kinds the errors.

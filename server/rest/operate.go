@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"context"
 	"net/http"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -46,4 +47,12 @@ func jsonAnswer[T any](s *Server, about string) map[string]*huma.Response {
 	return map[string]*huma.Response{"200": {Description: about, Content: map[string]*huma.MediaType{
 		"application/json": {Schema: schemaOf[T](s.api.OpenAPI().Components.Schemas)},
 	}}}
+}
+
+func (s *Server) queueRoutes() {
+	if s.opts.Queue == nil {
+		return
+	}
+	answers(s, operation("queue", http.MethodGet, "/queue", "Commands", "Count the commands that run and wait"),
+		func(ctx context.Context, _ *struct{}) (client.Queue, error) { return s.opts.Queue(ctx), nil })
 }

@@ -27,7 +27,7 @@ func New(o Options) *Server {
 	return s
 }
 
-// config describes the API. The document and its page are routes of our own: see docs.go.
+// config describes the API. The document and its page are routes of our own: see describe.go.
 func (s *Server) config() huma.Config {
 	c := huma.DefaultConfig("demesne", s.opts.Version)
 	c.Transformers = append(c.Transformers, func(hc huma.Context, _ string, v any) (any, error) {

@@ -1,10 +1,11 @@
 // Package settings reads the settings of demesne serve, and makes of them who may call, and the bounds of each namespace.
 //
-//	config.go  the command line, the environment and the configuration file
-//	bounds.go  the bounds of namespaces, and the queue; models.go: models over MCP; access.go: callers, certificate and state
+//	config.go  the command line, the environment and the configuration file; models over MCP
+//	bounds.go  the bounds of namespaces, and the queue; access.go: callers, certificate and state
 package settings
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -20,6 +21,7 @@ import (
 	"demesne/server"
 	"demesne/server/servecmd"
 	"demesne/session"
+	"demesne/session/operator"
 )
 
 // maxConfig bounds a configuration file, in bytes.
@@ -102,4 +104,26 @@ func namespaceBounds(o *servecmd.Options, all map[string]any) error {
 		o.Namespaces[name] = b
 	}
 	return nil
+}
+
+// Getenv returns a function that returns a variable of the tools. A flag of the server precedes it.
+func Getenv(o *servecmd.Options) func(name string) string {
+	return func(name string) string {
+		if name == "DEMESNE_TOOL_TEXTS" && o.ToolTexts != "" {
+			return o.ToolTexts
+		}
+		return os.Getenv(name)
+	}
+}
+
+// Models returns the policy of models over MCP. Where the bounds of their namespace say nothing, the variables of models
+// and the machine do.
+func Models(o *servecmd.Options, namespace string) (*operator.Policy, error) {
+	others, err := operator.FromEnvironment(os.Getenv)
+	if err != nil {
+		return nil, err
+	}
+	return operator.New(Bounds(o, namespace).Over(others), operator.Caller{
+		Namespace: namespace, Model: true, Secrets: cmp.Or(namespace, os.Getenv(operator.VarSecrets)), VaultKey: os.Getenv("DEMESNE_VAULT_KEY"),
+	})
 }
