@@ -4,10 +4,13 @@
 package fsutil
 
 import (
+	"context"
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 )
 
 // Exists reports whether path exists and is accessible. A link exists even if its target does not.
@@ -64,3 +67,38 @@ func Contains(dir, path string) bool {
 	rel, err := filepath.Rel(dir, path)
 	return err != nil || rel == "." || filepath.IsLocal(rel)
 }
+
+// Reason strips the operation and the path off a file system error, for messages that have the path as the user typed it.
+func Reason(err error) error {
+	if errno, ok := errors.AsType[syscall.Errno](err); ok {
+		return errno
+	}
+	if at, ok := errors.AsType[*fs.PathError](err); ok {
+		return at.Err
+	}
+	return err
+}
+
+// PathReason returns the error's path and reason, without the name of the system call.
+func PathReason(err error) string {
+	if p, ok := errors.AsType[*fs.PathError](err); ok {
+		return p.Path + ": " + p.Err.Error()
+	}
+	return err.Error()
+}
+
+// contextReader returns the context's error once the context has ended.
+type contextReader struct {
+	ctx context.Context
+	io.Reader
+}
+
+func (r contextReader) Read(p []byte) (int, error) {
+	if err := r.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return r.Reader.Read(p)
+}
+
+// ContextReader returns a reader of r that fails with ctx's error once ctx has ended.
+func ContextReader(ctx context.Context, r io.Reader) io.Reader { return contextReader{ctx, r} }

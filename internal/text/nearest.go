@@ -1,5 +1,7 @@
 package text
 
+import "strings"
+
 // longest is the longest word that Nearest considers, in bytes. Typing errors occur in shorter words, and the work
 // grows with the square of the length.
 const longest = 64
@@ -42,4 +44,13 @@ func distance(a, b string) int {
 		before, last = last, row
 	}
 	return last[len(b)]
+}
+
+// Or lists words for a sentence: "a, b or c".
+func Or(words []string) string {
+	if len(words) < 2 {
+		return strings.Join(words, "")
+	}
+	last := len(words) - 1
+	return strings.Join(words[:last], ", ") + " or " + words[last]
 }
