@@ -21,7 +21,7 @@ type Gate interface {
 	Drop(number int64)
 }
 
-// Asked is what a request to a language model says about its cost.
+// Asked has the fields of a request to a language model that determine its cost.
 type Asked struct {
 	Model     string
 	Sent      int64  // bytes of the body
@@ -69,7 +69,7 @@ func (f *format) ask(h http.Header, path string, body []byte) Asked {
 
 func clip(s string) string { return strings.ToValidUTF8(s[:min(len(s), mostName)], "") }
 
-// fields are those of a JSON object. Their names are in lower case and without underscores: some servers take either
+// fields are the members of a JSON object. Their names are in lower case and without underscores: some servers take either
 // spelling, so a second one must not hide from a gate.
 type fields map[string]json.RawMessage
 
@@ -140,7 +140,7 @@ var usual = map[string][]string{
 	"speed":        {"standard"},
 }
 
-// paidTools are parts of the names of tools that the provider runs and charges for otherwise than by tokens. A search of
+// paidTools are parts of tools' names. The provider runs these tools and does not charge for them by tokens. A search of
 // the web is counted.
 var paidTools = []string{"code_execution", "code_interpreter", "image_generation", "file_search", "container", "fileSearch"}
 
@@ -188,8 +188,8 @@ func (f fields) oddTools() string {
 	return ""
 }
 
-// withUsage returns the body of a request of the Chat Completions interface that makes a stream end with its usage, or
-// body itself.
+// withUsage changes the body of a Chat Completions request so that its stream ends with its usage. It returns any other body as
+// it is.
 func withUsage(body []byte) []byte {
 	var all map[string]json.RawMessage
 	if json.Unmarshal(body, &all) != nil || string(all["stream"]) != "true" {

@@ -24,7 +24,7 @@ type Record struct {
 	Group   string    `json:"group,omitempty"` // the destination is a sandbox of this group
 	Reason  string    `json:"reason"`
 	Error   string    `json:"error,omitempty"` // why an allowed flow failed
-	In      int64     `json:"in"`              // bytes to the sandbox; of an HTTP request, those of the body
+	In      int64     `json:"in"`              // bytes to the sandbox; for an HTTP request, the size of the response's body
 	Out     int64     `json:"out"`             // bytes from the sandbox
 	Millis  int64     `json:"ms"`
 

@@ -156,7 +156,7 @@ func all(s schema, types string) map[string]schema {
 	return schemas
 }
 
-// with returns schemas with those of more.
+// with adds the schemas in more to schemas, and returns it.
 func with(schemas map[string]schema, more map[string]schema) map[string]schema {
 	for name, s := range more {
 		schemas[name] = s

@@ -21,7 +21,7 @@ type unfit struct {
 // plug-ins, from other ones.
 var harmless = []string{"Accept", "Accept-Encoding", "Accept-Language", "Content-Type", "User-Agent"}
 
-// close makes a closed route of rt, if r is one.
+// close makes rt a closed route, if r is closed.
 func (rt *route) close(r Route) error {
 	if !r.Closed {
 		return nil

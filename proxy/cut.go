@@ -32,7 +32,7 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// bodyOf returns a body that replaces that of resp, the response to fl.
+// bodyOf returns a body to replace the one in resp, the response to fl.
 func (f *forwarder) bodyOf(resp *http.Response, fl *flow) *body {
 	b := &body{counter: counter{ReadCloser: resp.Body, n: &fl.in, b: f.p.spent.of(fl.d.Rule)}}
 	if resp.TLS != nil && resp.ContentLength < 0 && len(resp.TransferEncoding) == 0 && fl.q.Method != http.MethodHead {

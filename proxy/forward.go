@@ -192,7 +192,7 @@ const halfClosed = time.Minute
 
 // awaitAnswer returns a context for a request. net/http cancels the request's own context when the client ends its
 // sending direction. Such a client may still read the answer (nc -N), and only a write can tell whether it does. So the
-// returned context ends halfClosed later, or with that of the proxy.
+// returned context ends halfClosed later, or when the proxy ends.
 func awaitAnswer(ctx, proxy context.Context) (context.Context, context.CancelFunc) {
 	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {

@@ -323,7 +323,7 @@ func (q *questions) of(name string) string {
 	return strings.TrimSuffix(q.seen, ".")
 }
 
-// server is a connection to a DNS server over TCP that knows no name.
+// server is a connection over TCP to a DNS server that resolves no name.
 type server struct {
 	deaf
 	q     *questions

@@ -17,7 +17,7 @@ type Group interface {
 	Dial(ctx context.Context, member string, port uint16) (net.Conn, error)
 }
 
-// member decides about q if its name is that of a member of the group. A host that a rule or a secret names is never a
+// member decides about q if its name belongs to a member of the group. A host that a rule or a secret names is never a
 // member: no sandbox can take the place of a host that the caller trusts.
 func (p *Proxy) member(q policy.Query) (d policy.Decision, ok bool) {
 	if p.Group == nil || q.Name.IsZero() || p.secrets.name(q.Name) || !p.Group.Has(q.Name.String()) {

@@ -85,8 +85,8 @@ func (r Record) addressRule(q policy.Query) (found netip.Addr, needed bool) {
 	return found, !p.Dial(p.Decide(q), q, found).Allowed
 }
 
-// Replay returns what pol would have denied in a log. It decides by name, port and request. Of a name's addresses
-// it checks only the one dialled, as the log has no others.
+// Replay returns what pol would have denied in a log. It decides by name, port and request. It checks only the dialled address
+// of a name, because the log has no others.
 func Replay(log []Record, pol policy.Policy) []Blocked {
 	var blocked Denials
 	for _, r := range log {
@@ -107,7 +107,7 @@ func (r Record) replay(pol policy.Policy) (d policy.Decision, about bool) {
 	}
 	fmt.Sscanf(r.Request, "%s %s", &q.Method, &q.Path)
 	d = pol.Decide(q)
-	if at, err := netip.ParseAddrPort(r.Address); err == nil && at.Port() == r.Port { // not that of an upstream proxy
+	if at, err := netip.ParseAddrPort(r.Address); err == nil && at.Port() == r.Port { // not an upstream proxy's port
 		d = pol.Dial(d, q, at.Addr())
 	}
 	return d, true

@@ -28,8 +28,8 @@ func pair(t *testing.T) (a, b *net.TCPConn) {
 	return c.(*net.TCPConn), d.(*net.TCPConn)
 }
 
-// TestRelay checks that all bytes arrive in order. It covers sizes around that of the buffer and of a spliced
-// stretch, and a reader slower than the writer.
+// TestRelay checks that all bytes arrive in order. It covers sizes around the sizes of the buffer and of a spliced stretch, and
+// a reader slower than the writer.
 func TestRelay(t *testing.T) {
 	for _, size := range []int{0, 1, pieceSize - 1, pieceSize, pieceSize + 1, 2 * pieceSize, spliced + pieceSize, spliced + pieceSize + 1, 3*spliced + 7} {
 		client, in := pair(t)

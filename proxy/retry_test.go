@@ -14,9 +14,8 @@ import (
 	"time"
 )
 
-// opensslServer runs `openssl s_server` at an address until the test ends. It uses the certificate of evil.test
-// for that name and that of allowed.test otherwise. It supports only the group P-384, for which no client sends a
-// key share at first.
+// opensslServer runs `openssl s_server` at an address until the test ends. It uses evil.test's certificate for that name and
+// allowed.test's otherwise. It supports only the group P-384, for which no client sends a key share at first.
 func opensslServer(t *testing.T, at string) {
 	t.Helper()
 	dir := t.TempDir()

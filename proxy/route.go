@@ -22,15 +22,15 @@ import (
 // to it.
 type Route struct {
 	Port   uint16            // on the sandbox's loopback
-	To     string            // base URL of the server, http or https. Its path precedes that of each request
+	To     string            // base URL of the server, http or https. Its path precedes each request's path
 	Allow  []string          // "METHOD /path": the requests that are forwarded
 	Query  []string          // names of the parameters that are forwarded
 	Token  string            // authenticates the sandbox; empty: no request is authentic
 	Header map[string]string // replaces the request's headers of these names
 	Usage  string            // wire format of the responses whose token counts are read: see formats; empty: none
 
-	// Closed refuses requests that might make the server reach other hosts for the sandbox: see closed.go. Of the
-	// headers it forwards only those that are harmless, and Headers: names, or beginnings of names before an asterisk.
+	// Closed refuses requests that might make the server reach other hosts for the sandbox: see closed.go. It forwards only
+	// harmless headers, and Headers: names, or beginnings of names before an asterisk.
 	Closed  bool
 	Headers []string
 
@@ -67,7 +67,7 @@ type route struct {
 // operation is an allowed request.
 type operation struct{ method, path string }
 
-// insertion is what the proxy adds to requests, and hides in responses.
+// insertion is the text that the proxy adds to requests and hides in responses.
 type insertion struct {
 	header http.Header
 	hidden *redact.Values
@@ -166,7 +166,7 @@ func parseInsertion(values map[string]string) (*insertion, error) {
 			in.header.Set(key, v)
 		}
 		if private(name) {
-			_, credential, _ := strings.Cut(v, " ") // that of "Bearer …"
+			_, credential, _ := strings.Cut(v, " ") // of "Bearer …"
 			hidden = append(hidden, v, strings.TrimSpace(credential))
 		}
 	}
@@ -214,8 +214,8 @@ var (
 	errQuery   = errors.New("the query cannot be parsed")
 )
 
-// decide returns the path and the query to forward a request with, or why it is refused. The path is the text in the
-// allowlist, never that of the request.
+// decide returns the path and the query to forward a request with, or why it is refused. The path is the allowlist's text,
+// never the request's.
 func (rt *route) decide(r *http.Request) (p, query string, err error) {
 	if !rt.authentic(r.Header) {
 		return "", "", errNoToken

@@ -416,7 +416,7 @@ func (rs *routes) readBody(out *http.Request, all bool) (b []byte, done func(), 
 
 var errNoRoom = &unfit{http.StatusServiceUnavailable, errors.New("too many requests at once have large bodies")}
 
-// forwarded returns the headers to send for those of a request.
+// forwarded returns the headers that replace a request's headers.
 func forwarded(h http.Header, in *insertion) http.Header {
 	h = h.Clone()
 	dropHops(h)
@@ -457,7 +457,7 @@ func copyHeader(to, from http.Header, hidden *redact.Values) {
 	}
 }
 
-// routeBuffers are those of forwardBody.
+// routeBuffers are the buffers that forwardBody uses.
 var routeBuffers = sync.Pool{New: func() any { return new([routeBuffer]byte) }}
 
 // forwardBody copies a response's body to w, each piece as soon as it arrives. m reads each piece before it is sent, so that

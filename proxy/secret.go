@@ -102,7 +102,7 @@ func (all secrets) values() *redact.Values {
 	return redact.New(values...)
 }
 
-// isFor reports whether q's name and port are those of the secret.
+// isFor reports whether the secret is for q's name and port.
 func (s Secret) isFor(q policy.Query) bool { return s.host == q.Name && s.port == q.Port }
 
 func (all secrets) has(q policy.Query) bool {

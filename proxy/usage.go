@@ -20,7 +20,7 @@ type Usage struct {
 	Time          time.Time
 	Status        int
 	Model         string
-	Input         int64 // tokens, without those of the cache
+	Input         int64 // tokens, without the cache's
 	Output        int64
 	CacheCreation int64
 	CacheRead     int64
@@ -45,7 +45,7 @@ const (
 	mostName  = 200
 )
 
-// memory is what the routes of a proxy may hold of requests and responses, all together. A nil memory has no bound.
+// memory bounds the bytes of requests and responses that all routes of a proxy hold together. A nil memory has no bound.
 type memory struct{ used atomic.Int64 }
 
 // mostMemory bounds a memory, in bytes.
@@ -111,7 +111,7 @@ func (rt *route) meter(memory *memory, method, path string, resp *http.Response)
 	return m
 }
 
-// countsOnly reports whether a path is that of an operation that counts tokens and generates none.
+// countsOnly reports whether a path names an operation that only counts tokens.
 func countsOnly(path string) bool {
 	path = strings.ToLower(path)
 	return slices.ContainsFunc([]string{"/count_tokens", "/input_tokens", ":counttokens"}, func(end string) bool { return strings.HasSuffix(path, end) })
@@ -145,7 +145,7 @@ func (m *meter) write(b []byte) {
 	}
 }
 
-// end records the Usage, unless write did. cut reports that the body ended early. The error is that of record.
+// end records the Usage, unless write did. cut reports that the body ended early. The error is record's.
 func (m *meter) end(cut bool) error {
 	switch {
 	case m == nil:

@@ -22,8 +22,8 @@ var formats = map[string]*format{
 // not.
 var unread = &format{read: func(*meter, []byte) error { return nil }}
 
-// readMessages reads the Messages interface. Its counts of input exclude the cache, and those of a message_delta are
-// sums since the start.
+// readMessages reads the Messages interface. Its counts of input exclude the cache. The counts in a message_delta are sums
+// since the start.
 func (m *meter) readMessages(text []byte) error {
 	type usage struct {
 		Input    count `json:"input_tokens"`
@@ -159,8 +159,8 @@ func (m *meter) readChat(text []byte) error {
 	return m.count(tokens{input: u.Input, output: u.Output, cached: u.Details.Cached, reasoning: u.OutputDetails.Reasoning}, true)
 }
 
-// readGenerate reads the GenerateContent interface, whose stream may also be a JSON array. Its counts of the prompt
-// include the cache; those of the candidates exclude thoughts.
+// readGenerate reads the GenerateContent interface, whose stream may also be a JSON array. Its counts of the prompt include the
+// cache, and its counts of the candidates exclude thoughts.
 func (m *meter) readGenerate(text []byte) error {
 	type response struct {
 		ID    string `json:"responseId"`

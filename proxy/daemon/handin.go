@@ -56,7 +56,7 @@ func orElse(s, other string) string {
 	return other
 }
 
-// setting returns the value of a key in the first of a tool's files that has it.
+// setting returns the value of a key in the first of a tool's files that contains the key.
 func (h host) setting(tool, key string) string {
 	for _, t := range hostTools() {
 		if t.Name != tool {

@@ -68,7 +68,7 @@ func check(t *testing.T, tool string, rules []policy.Rule, err error, want, want
 	}
 }
 
-// TestMirrorsPrivate checks that a mirror may have a private address, as those of companies do.
+// TestMirrorsPrivate checks that a mirror may have a private address, as companies' mirrors do.
 func TestMirrorsPrivate(t *testing.T) {
 	rules, err := tool(t, "npm").Mirrors("registry=https://npm.corp.test/")
 	if err != nil {

@@ -32,7 +32,7 @@ import (
 // maxFile bounds the size of a policy file, in bytes. Policies are written by hand.
 const maxFile = 64 << 10
 
-// policyFile is a parsed policy file. Policy has only the file's rules, not those of Mode.
+// policyFile is a parsed policy file. Policy has only the file's rules, not Mode's.
 type policyFile struct {
 	Mode   policy.Mode
 	Policy policy.Policy

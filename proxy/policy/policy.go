@@ -125,8 +125,8 @@ func (r Rule) refusal(q Query) string {
 	return ""
 }
 
-// Member decides about q if its name is that of a sandbox in a group. A query for a name has port 0. Any protocol may be
-// spoken. ok is false if an allow rule has exactly this name, which is then that of a host.
+// Member decides about q if its name belongs to a sandbox in a group. A query for a name has port 0. Any protocol is allowed.
+// ok is false if an allow rule has exactly this name, which then names a host.
 func (p Policy) Member(q Query, group string) (d Decision, ok bool) {
 	if slices.ContainsFunc(p.allow, func(r Rule) bool { return r.name == q.Name }) {
 		return d, false
@@ -225,15 +225,15 @@ func (p Policy) Resolves(name Name) Decision {
 // public.
 func (p Policy) Names(q Query, a netip.Addr) bool { return p.named(q, a.Unmap(), Classify(a)) }
 
-// usual are the ports that Ports lists for a rule for every port: those of the web, git, ssh, mail and databases.
+// usual are the ports that Ports lists for a rule for every port: the web, git, ssh, mail and databases.
 var usual = []uint16{22, 25, 80, 443, 465, 587, 993, 1433, 3306, 5432, 6379, 8080, 8443, 9418, 27017}
 
 // maxRange bounds the ports that Ports lists for one range.
 const maxRange = 64
 
 // Ports lists ports that the rules cover, for callers that can listen on a limited number only. It lists the
-// ports that rules name, and the first maxRange of each range. A rule without ports adds those of the web, a rule
-// for every port adds usual.
+// ports that rules name, and the first maxRange of each range. A rule without ports adds 80 and 443, and a rule for every port
+// adds usual.
 func (p Policy) Ports() []uint16 {
 	var all []uint16
 	for _, r := range p.allow {

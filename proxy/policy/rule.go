@@ -184,7 +184,7 @@ func (r *Rule) setZone(s string) error {
 	return nil
 }
 
-// Private returns r, whose name may also resolve to internal addresses, such as those of a company network.
+// Private returns r, whose name may also resolve to internal addresses, for example in a company network.
 // Loopback, link-local and metadata addresses remain denied.
 func (r Rule) Private() Rule {
 	r.private = true

@@ -76,7 +76,7 @@ func forms(value string) []string {
 	return all
 }
 
-// percent escapes all bytes but letters, digits and those of safe, as the quoting functions of other languages do.
+// percent escapes all bytes except letters, digits and the bytes in safe, as the quoting functions of other languages do.
 func percent(s, safe string) string {
 	var b strings.Builder
 	for _, c := range []byte(s) {
