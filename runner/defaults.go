@@ -18,7 +18,7 @@ const (
 	JobKept    = 64 << 20 // bytes that a background job keeps of each stream
 
 	DefaultPIDs = 512     // processes and threads of a sandbox whose Limits name none
-	DefaultDisk = 2 << 30 // likewise its bytes of disk
+	DefaultDisk = 2 << 30 // the same for its bytes of disk
 
 	NameMax = 63 // bytes of a sandbox's name: it can be a host name's label
 )

@@ -82,7 +82,7 @@ type EgressRules struct {
 	Sources *RuleSources `json:"sources,omitempty"` // nil: the answer holds only once
 }
 
-// RuleSources is what an EgressRules was made from. The answer holds while no file has changed and no variable is set.
+// RuleSources are the inputs of an EgressRules. The answer holds while no file has changed and no variable is set.
 type RuleSources struct {
 	Files []fsutil.Stamp `json:"files,omitempty"`
 	Env   []string       `json:"env,omitempty"`

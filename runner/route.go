@@ -12,7 +12,7 @@ import (
 // server. Header, like the values of Secrets, is kept in memory only.
 type Route struct {
 	Port  uint16   `json:"port"`
-	To    string   `json:"to"`              // base URL, http or https; its path precedes that of the request. It may be a loopback address
+	To    string   `json:"to"`              // base URL, http or https; its path precedes the request's. It may be a loopback address
 	Allow []string `json:"allow"`           // "METHOD /path": the only requests that are forwarded. Others get 403
 	Query []string `json:"query,omitempty"` // names of the parameters that are forwarded, without the others
 
@@ -25,8 +25,8 @@ type Route struct {
 	Header map[string]string `json:"header,omitempty"`
 
 	// Closed is for a sandbox whose network is closed. It refuses requests that might make a model's provider reach other
-	// hosts: its own tools, connectors, and content at URLs. It needs Usage. Of the headers it forwards only harmless
-	// ones, and Headers: names, or beginnings of names before an asterisk.
+	// hosts: its own tools, connectors, and content at URLs. It needs Usage. It forwards only harmless headers, and Headers:
+	// names, or beginnings of names before an asterisk.
 	Closed  bool     `json:"closed,omitempty"`
 	Headers []string `json:"headers,omitempty"`
 
@@ -69,7 +69,7 @@ type UsageRecord struct {
 	Time          time.Time `json:"ts"`
 	Status        int       `json:"status"` // of the HTTP response
 	Model         string    `json:"model,omitempty"`
-	Input         int64     `json:"input"`  // tokens, without those of the cache
+	Input         int64     `json:"input"`  // tokens, without the cache's
 	Output        int64     `json:"output"` // tokens
 	CacheCreation int64     `json:"cache_creation"`
 	CacheRead     int64     `json:"cache_read"`

@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// Spec describes the sandbox to create. The zero Spec uses the host's /usr, no inputs, a scratch workspace, default
-// limits and no network but loopback. Paths are absolute and contain no symbolic links.
+// Spec describes the sandbox to create. The zero Spec uses the host's /usr, no inputs, a scratch workspace, default limits, and
+// only the loopback network. Paths are absolute and contain no symbolic links.
 type Spec struct {
 	Name      string   `json:"name,omitempty"`   // unique among live sandboxes; empty: the id
 	Image     string   `json:"image,omitempty"`  // the caller's name for the image; "host" or empty without Rootfs
@@ -37,7 +37,7 @@ type Spec struct {
 	// for this long. The next command resumes them. 0: never.
 	PauseIdle Duration `json:"pause_idle,omitempty"`
 	Interior
-	Egress   *Egress  `json:"egress,omitempty"`   // nil: no network but loopback
+	Egress   *Egress  `json:"egress,omitempty"`   // nil: only the loopback network
 	Publish  []Port   `json:"publish,omitempty"`  // nothing listens by default
 	Frontend Frontend `json:"frontend,omitempty"` // the creator's frontend; the runner sets it and ignores the caller's value
 	Share    Frontend `json:"share,omitempty"`    // another frontend that may use a Persistent sandbox of the command line
@@ -232,7 +232,7 @@ func (d *Duration) UnmarshalText(b []byte) error {
 }
 
 // Command describes a command to execute in a sandbox. If the program of Argv does not exist or is not executable, the
-// command lines of Else are tried in turn; an error is that of the last one. In Else the word /in/NAME stands for that
+// command lines of Else are tried in turn; an error is the last one's. In Else the word /in/NAME stands for that
 // input, even without a mount namespace.
 type Command struct {
 	Argv    []string

@@ -16,8 +16,8 @@ import (
 type Step struct {
 	Argv         []string      // /bin/sh -c TEXT for shell text
 	Env          []string      `json:",omitempty"` // NAME=VALUE
-	Dir          string        `json:",omitempty"` // absolute, in the sandbox; empty: that of the request
-	Timeout      time.Duration `json:",omitempty"` // 0: that of the request
+	Dir          string        `json:",omitempty"` // absolute, in the sandbox; empty: the request's
+	Timeout      time.Duration `json:",omitempty"` // 0: the request's
 	AllowFailure bool          `json:",omitempty"` // the next one runs even if this one fails
 }
 
@@ -132,7 +132,7 @@ func (w *wireStep) step() (s Step, err error) {
 	return s, nil
 }
 
-// variables reads an object of strings, or a list of NAME=VALUE. It sorts those of an object.
+// variables reads an object of strings, or a list of NAME=VALUE. It sorts an object's variables.
 func variables(raw json.RawMessage) (all []string, err error) {
 	if len(raw) == 0 || string(raw) == "null" {
 		return nil, nil
@@ -165,7 +165,7 @@ func (s *Step) Text() string {
 	return strings.Join(s.Argv, " ")
 }
 
-// Command returns the command of a step in a sandbox; the other fields are those of base.
+// Command returns the command of a step in a sandbox. Fields that the step does not set are base's.
 func (s *Step) Command(base Command) Command {
 	base.Argv, base.Else = s.Argv, nil
 	base.Env = slices.Concat(base.Env, s.Env)

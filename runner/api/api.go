@@ -7,7 +7,7 @@ import "demesne/runner/ipc"
 // message, or would ignore a field that restricts.
 const Protocol = 1
 
-// The operations of the caller socket. Package pid1api defines those of demesne-init's socket.
+// The operations of the caller socket. Package pid1api defines the operations of demesne-init's socket.
 const (
 	OpHello   ipc.Op = "hello"
 	OpCreate  ipc.Op = "create"

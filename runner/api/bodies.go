@@ -109,14 +109,14 @@ type Answer struct {
 // Restart is the body of a restart call. It carries the same descriptors as a create call.
 type Restart struct {
 	Sandbox string `json:"sandbox"`
-	Exposed bool   `json:"exposed,omitempty"` // as in Spec, determined anew
-	Granted string `json:"granted,omitempty"` // as in Spec, determined anew
+	Exposed bool   `json:"exposed,omitempty"` // see Spec; the caller determines it again for each restart
+	Granted string `json:"granted,omitempty"` // see Spec; the caller determines it again for each restart
 
 	// As in Egress. These values are never written to a file.
 	Upstream map[string]string `json:"upstream,omitempty"`
 	Trust    runner.Trust      `json:"trust,omitzero"`
 	Secrets  []runner.Secret   `json:"secrets,omitempty"`
-	Routes   []runner.Route    `json:"routes,omitempty"` // Token and Header, by Port; the rest is that of the record
+	Routes   []runner.Route    `json:"routes,omitempty"` // with Port, Token and Header; the record has the other fields
 }
 
 // ForkRequest is the body of a fork call.

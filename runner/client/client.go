@@ -185,7 +185,7 @@ func (c *Client) handle(m *ipc.Message) {
 	}
 }
 
-// Create makes a sandbox. On an error nothing of it remains.
+// Create makes a sandbox. On an error nothing remains.
 //
 // At most one sandbox exists per Key. If one exists, Create opens it like Open, and it keeps its /out. If it was made
 // with another value of an argument in Given, or lacks a secret, the error has [ipc.CodeDiffers]. With Replace,
@@ -362,7 +362,7 @@ type Sandbox struct {
 	// Restarted reports that the sandbox had lost its processes and was restarted over its files, and that no
 	// command's result has reported it since. Copies and [Sandbox.Files] do not count as such commands.
 	Restarted      bool
-	MissingSecrets []string // names of secrets missing after the restart, reported likewise
+	MissingSecrets []string // names of secrets missing after the restart, reported in the same way
 	Existing       bool     // a sandbox with this key already existed
 	Replaced       bool     // another sandbox with this key was removed for it
 

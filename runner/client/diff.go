@@ -7,7 +7,7 @@ import (
 	"demesne/runner/api"
 )
 
-// Diff compares a sandbox's files with those of its image, whether the sandbox runs or not. It excludes files in /out
+// Diff compares a sandbox's files with its image's, whether the sandbox runs or not. It excludes files in /out
 // and in a Workspace on the host.
 func (c *Client) Diff(ctx context.Context, idOrName string) (*runner.Diff, error) {
 	var d runner.Diff

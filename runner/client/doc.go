@@ -5,11 +5,11 @@
 //	p, err := s.Exec(ctx, runner.Command{Argv: argv})    // a command in it
 //	r, err := p.Wait(ctx)                                // its result
 //
-// The package is light and makes no sandboxes itself. That is the task of demesne-runner (package engine), at the
-// other end of a unix socket. The package does what only the caller can do. It writes id maps and opens the files to
-// be mounted in a sandbox. As real root it also prepares control groups and id-mapped mounts.
+// The package is light. demesne-runner (package engine), at the other end of a unix socket, makes the sandboxes. The package
+// does what only the caller can do. It writes id maps and opens the files to be mounted in a sandbox. As real root it also
+// prepares control groups and id-mapped mounts.
 //
-//	client.go   calls; process.go, persistent.go, copy.go, files.go … those of one kind
+//	client.go   calls; process.go, persistent.go, copy.go, files.go … the calls of one kind
 //	launch.go   finds the runner in the run directory (rundir.go), or starts it; idmap.go maps its ids
 //	greet.go    gives up on a stopped runner; siblings.go finds the runner that has a sandbox
 //	sources.go  opens the files for a sandbox; publish.go opens its listeners

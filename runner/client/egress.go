@@ -18,7 +18,7 @@ import (
 	"demesne/runner/ipc"
 )
 
-// ChangeEgress adds rules to those of a live sandbox, and replaces the headers of its routes. Open tunnels and running
+// ChangeEgress adds rules to a live sandbox's rules, and replaces the headers of its routes. Open tunnels and running
 // requests are not affected. It fails for a sandbox without a gateway.
 func (c *Client) ChangeEgress(ctx context.Context, change runner.EgressChange) error {
 	c = c.of(ctx, change.Sandbox)
@@ -121,8 +121,8 @@ func writable(spec *runner.Spec) (all []string) {
 }
 
 // openLocked opens a log for appending, with a shared lock that lasts until all its descriptors are closed. A process
-// that removes old logs locks them first. openLocked waits up to a second for such a removal and creates the log
-// anew. A file system without locks has no such protection.
+// that removes old logs locks them first. openLocked waits up to a second for such a removal and creates the log again. A file
+// system without locks has no such protection.
 func openLocked(path string) (*os.File, error) {
 	for end := time.Now().Add(time.Second); ; time.Sleep(time.Millisecond) {
 		f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)

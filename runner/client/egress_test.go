@@ -73,7 +73,7 @@ func TestOpenRecords(t *testing.T) {
 	}
 }
 
-// TestOpenLocked: a log is locked while it is open, and created anew if it is being removed.
+// TestOpenLocked: a log is locked while it is open, and created again if it is being removed.
 func TestOpenLocked(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
 	f, err := openLocked(path)

@@ -71,8 +71,8 @@ func NewUserns() (*Userns, error) {
 	return u, nil
 }
 
-// PlainUserns returns a Userns without a namespace: the one of sandboxes that root makes where the machine forbids namespaces.
-// It is nil for users who make none with images.
+// PlainUserns returns a Userns without a namespace. Root's sandboxes use it where the machine forbids namespaces. It is nil for
+// a user who cannot make such sandboxes from images.
 func PlainUserns() *Userns {
 	if len(userns.ChrootLacks()) > 0 {
 		return nil
@@ -86,8 +86,8 @@ func isRefused(err error) bool {
 	return errors.As(err, &refused) && refused.Step != userns.StepExecute
 }
 
-// oneID returns a Userns that has no namespace: its programs run as this user, and unpack for sandboxes of one id. Such
-// sandboxes are those of images where the machine forbids namespaces.
+// oneID returns a Userns that has no namespace: its programs run as this user, and unpack for sandboxes of one id. These are
+// the sandboxes with an image where the machine forbids namespaces.
 func oneID() *Userns {
 	return &Userns{Key: layers.Key(layers.OneIDMap()), Enter: func(_ context.Context, c *exec.Cmd, dir string) error {
 		if dir != "" {
@@ -101,7 +101,7 @@ func oneID() *Userns {
 	}}
 }
 
-// Userns opens the user namespace of the runner. Its id map may differ from the one of [NewUserns]: the user's subordinate
+// Userns opens the user namespace of the runner. Its id map may differ from [NewUserns]'s: the user's subordinate
 // ids may have changed since the runner started. Real root's never changes, and real root does not enter a namespace that
 // its runner controls.
 func (c *Client) Userns() (*Userns, error) {

@@ -80,13 +80,13 @@ func live(infos []runner.Info) (n int) {
 	return n
 }
 
-// held reports whether a runner, or its reaper, has the lock. A starting runner has it before it listens.
+// held reports whether a runner, or its reaper, holds the lock. A starting runner holds it before it listens.
 func (d *runDir) held() bool {
 	held, _ := flock.Held(d.file(".lock"))
 	return held
 }
 
-// retire connects to a runner, has it not linger, and leaves again.
+// retire connects to a runner, tells it not to linger, and disconnects.
 func retire(ctx context.Context, d *runDir) (sandboxes int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, retireTime)
 	defer cancel()
@@ -107,6 +107,6 @@ func retire(ctx context.Context, d *runDir) (sandboxes int, err error) {
 	c.peer = ipc.NewPeer(conn, c.handle)
 	go c.peer.Serve()
 	defer c.peer.Close()
-	infos, err := listOf(ctx, c.peer) // not those of siblings, which Retire connects to itself
+	infos, err := listOf(ctx, c.peer) // without siblings' sandboxes: Retire connects to siblings itself
 	return live(infos), err
 }

@@ -103,8 +103,8 @@ func (c *Client) EphemeralSnapshot(ctx context.Context, idOrName string) (runner
 }
 
 // EphemeralFork makes a fork without a name that is removed, with its processes, when c is closed or its process is
-// killed. If the runner is killed, the next runner removes its files. Each of mounts and routes replaces the one of the
-// source sandbox with the same Target or Port; [Options.Restart] provides the credentials of routes.
+// killed. If the runner is killed, the next runner removes its files. Each of mounts and routes replaces the source sandbox's
+// with the same Target or Port; [Options.Restart] provides the credentials of routes.
 func (c *Client) EphemeralFork(ctx context.Context, idOrName, out string, mounts []runner.Mount, routes []runner.Route) (f runner.Forked, err error) {
 	if out, err = absPath(out); err != nil {
 		return f, err

@@ -21,7 +21,7 @@ type endings struct {
 	open map[uint64]*ending
 }
 
-// ending is one such command.
+// ending is a command whose end has not been reported.
 type ending struct {
 	tag    uint64
 	done   chan struct{} // closed when result is set

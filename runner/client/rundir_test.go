@@ -131,7 +131,7 @@ func TestOtherRunDirs(t *testing.T) {
 	}
 }
 
-// TestListsSeeChanges: a kept list is never that of a directory that has changed since, however soon.
+// TestListsSeeChanges: a kept list is not used after its directory has changed, however soon.
 func TestListsSeeChanges(t *testing.T) {
 	dir, l := t.TempDir(), &lists{}
 	for i := range 300 {

@@ -22,7 +22,7 @@ import (
 // sandboxes. A caller without the variables of the user's session has another run directory.
 //
 // But each caller may use the other's sandboxes: both are the same user, in the same namespaces, with one protocol. So a
-// call about a sandbox goes to the runner that has it, over a separate connection.
+// call about a sandbox goes to the sandbox's runner, over a separate connection.
 
 // siblings holds a client's connections to such runners.
 type siblings struct {

@@ -77,7 +77,7 @@ type Dirs struct {
 	Certs                         string // a file with certificates, only without a mount namespace; may be empty
 }
 
-// hostReadable lists the paths of the host that a sandbox without namespaces may read and execute, besides
+// hostReadable lists the paths of the host that a sandbox without namespaces may read and execute, in addition to
 // [rootfs.HostEtc].
 var hostReadable = []string{
 	"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32",

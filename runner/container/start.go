@@ -11,8 +11,8 @@
 // functions of the Spec: config, [Setup], [MinimalSetup], [PrivilegesOf].
 //
 // A machine may refuse a part: a new /proc, or a host name. Start tries the fallback levels in order and remembers
-// the first one that works, see [Starter]. The package makes no control group, tree or network: the caller brings
-// them. If the runner is killed, PID 1's socket closes, and PID 1 ends.
+// the first one that works, see [Starter]. The package does not make the control group, the tree or the network: the caller
+// provides them. If the runner is killed, PID 1's socket closes, and PID 1 ends.
 package container
 
 import (

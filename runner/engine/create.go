@@ -93,8 +93,7 @@ func (c *caller) listeners(id string) ipc.Files {
 	return s.Listeners()
 }
 
-// afterCreate is the time from the making of a persistent sandbox to that of a prepared one: the first command comes
-// first.
+// afterCreate is the pause after a persistent sandbox is made, before another is prepared: its first command comes first.
 const afterCreate = 100 * time.Millisecond
 
 // handOver gives a new sandbox to c. It ends the sandbox if c has disconnected and no other caller knows it.

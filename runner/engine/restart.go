@@ -9,8 +9,7 @@ import (
 	"demesne/runner/store"
 )
 
-// restart makes a sandbox whose processes are gone again, over its remaining files. The caller has opened its
-// directories anew.
+// restart starts a stopped sandbox over its remaining files. The caller has opened its directories again.
 func (c *caller) restart(t api.Restart, m *ipc.Message) (api.Opened, error) {
 	e := c.e
 	live, rec, err := e.table.locate(t.Sandbox)

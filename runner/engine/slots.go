@@ -19,7 +19,7 @@ type slot struct {
 	frontend runner.Frontend
 	key      string      // that its create call names
 	replaces string      // id of the sandbox that the new one replaces, which does not count beside this place; or empty
-	disk     *store.Slot // shows it to other runners; nil: the store cannot have it
+	disk     *store.Slot // shows it to other runners; nil: it is not in the store
 }
 
 // reserve takes a place for a sandbox of c, which may replace the sandbox with the id replaces: it then takes over its place.
@@ -139,7 +139,7 @@ func (s *slot) give(id string) error {
 	return nil
 }
 
-// release gives the place up, unless a sandbox has it.
+// release gives the place up, unless a sandbox holds it.
 func (s *slot) release() {
 	if s == nil {
 		return

@@ -15,7 +15,7 @@ import (
 )
 
 // table is the table of live sandboxes, and finds the stopped ones beside them. It is safe for concurrent use: mu
-// guards the fields after it. mu is taken after the engine's lock and before that of a sandbox.
+// guards the fields after it. mu is taken after the engine's lock and before a sandbox's.
 type table struct {
 	machine *sandbox.Machine
 
@@ -256,7 +256,7 @@ func (t *table) drop(s *sandbox.Sandbox) {
 	}
 }
 
-// fits rejects s if its limits and those of the other live sandboxes together exceed most. It ignores the sandbox with
+// fits rejects s if the limits of s and of the other live sandboxes together exceed most. It ignores the sandbox with
 // the id without. t.mu is held.
 func (t *table) fits(s *sandbox.Sandbox, without string, most *runner.Limits) error {
 	if most == nil {
@@ -265,7 +265,7 @@ func (t *table) fits(s *sandbox.Sandbox, without string, most *runner.Limits) er
 	return limits.Fits(*most, s.Spec().Limits, t.others(s, without))
 }
 
-// changeLimits changes the limits of s that are not zero in l, if they fit with those of the others. t.mu is held, as other
+// changeLimits changes the limits of s that are not zero in l, if they fit with the others' limits. t.mu is held, as other
 // calls add the limits up.
 func (t *table) changeLimits(s *sandbox.Sandbox, l runner.Limits, most *runner.Limits) error {
 	t.mu.Lock()

@@ -13,8 +13,8 @@ var ErrUnsent = errors.New("the process in the sandbox has ended")
 // contentAhead is how many bytes of a Get can be peeked at.
 const contentAhead = 16 << 10
 
-// Call is the caller's half: it sends a request and reads the answer. put writes the bytes of a Put, and take reads those of
-// a Get or the events of a Watch; both may be nil. again reports whether the process can serve another request. If the error
+// Call is the caller's half: it sends a request and reads the answer. put writes the bytes of a Put, and take reads the bytes
+// of a Get or the events of a Watch; both may be nil. again reports whether the process can serve another request. If the error
 // is [ErrUnsent], Call has not called put.
 func Call(w *bufio.Writer, r *bufio.Reader, q Request, put func(io.Writer) error, take func(*Answer, *bufio.Reader) error) (a *Answer, again bool, err error) {
 	if err := q.Check(); err != nil {

@@ -1,5 +1,5 @@
-// Package fileops defines operations on the files of a sandbox that programs ask for, where package files has those of
-// models. It tells the kinds of errors apart, moves whole files without a bound, and watches directories.
+// Package fileops defines operations on a sandbox's files for programs. Package files has the operations for models. It tells
+// the kinds of errors apart, moves whole files without a bound, and watches directories.
 //
 //	caller → demesne-init tree:  Request, one line of JSON, then the bytes of a Put, in chunks
 //	demesne-init → caller:       Answer, one line of JSON, then the bytes of a Get, in chunks, or one Event a line

@@ -140,7 +140,7 @@ func TestChunksReadFrom(t *testing.T) {
 	}
 }
 
-// TestCall checks the errors of a Put: those of the source come back, and a process that ends says why.
+// TestCall checks the errors of a Put: the source's errors come back, and a process that ends says why.
 func TestCall(t *testing.T) {
 	path, broken := t.TempDir()+"/f", errors.New("broken")
 	if err := os.WriteFile(path, nil, 0o600); err != nil { // no directory, so that path/x is refused
@@ -266,8 +266,8 @@ func TestServe(t *testing.T) {
 	}
 }
 
-// TestPutCut checks that an upload whose stream breaks off changes nothing, and that a whole one keeps what a file has
-// besides its bytes: owner, mode and other names.
+// TestPutCut checks that an upload whose stream breaks off changes nothing, and that a whole one keeps a file's owner, mode and
+// other names.
 func TestPutCut(t *testing.T) {
 	d := t.TempDir()
 	large := strings.Repeat("new ", 50_000) // several times what is in hand before the file is opened

@@ -68,7 +68,7 @@ func errno(err error) syscall.Errno {
 	return syscall.EIO
 }
 
-// server serves one request at a time. It keeps its buffers: to allocate them anew takes longer than a small file.
+// server serves one request at a time. It keeps its buffers: to allocate them again takes longer than a small file.
 type server struct {
 	in      *bufio.Reader
 	out     *bufio.Writer
@@ -454,7 +454,7 @@ type attributes struct {
 	get  func(name string, to []byte) (int, error)
 }
 
-// openAttributes are those of an open file.
+// openAttributes returns the attributes of an open file.
 func openAttributes(f *os.File) attributes {
 	fd := int(f.Fd())
 	return attributes{

@@ -68,7 +68,7 @@ func (s *server) watch(t Request) error {
 	}
 }
 
-// add watches a directory, and with recursive those below it.
+// add watches a directory, and with recursive also the directories below it.
 func (w *watcher) add(dir string) error {
 	if len(w.dirs) >= watchMost {
 		return &fs.PathError{Op: "watch", Path: dir, Err: unix.ENOSPC}

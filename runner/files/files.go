@@ -22,7 +22,7 @@ import (
 
 // Size limits of requests and answers.
 const (
-	// requestMax bounds a request, and so the size of a write, in bytes of JSON.
+	// requestMax bounds a request, and thereby the size of a write, in bytes of JSON.
 	requestMax = 48 << 20
 	// answerMax bounds an answer, in bytes of JSON.
 	answerMax = 4 << 20

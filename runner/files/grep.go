@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	matchesMax = 100  // lines, or files, of an answer to a request that names no number
+	matchesMax = 100  // lines, or files, of an answer if the request sets no maximum
 	shownMax   = 2000 // bytes of a line in the answer
 	contextMax = 20   // lines before and after
 )

@@ -56,7 +56,7 @@ func likeWhat(old, fresh string) string {
 	return fresh
 }
 
-// find returns the occurrences of old in text: exact ones, or those of the first of looks that finds any.
+// find returns the occurrences of old in text: exact ones, or what the first of looks finds that finds any.
 func find(text, old string) (found []span, ignored string) {
 	for at := 0; ; {
 		i := strings.Index(text[at:], old)
@@ -77,7 +77,7 @@ func find(text, old string) (found []span, ignored string) {
 	return nil, ""
 }
 
-// findLines searches for the lines of old among those of text. A passage includes its last line end if old has
+// findLines searches for the lines of old in the lines of text. A passage includes its last line end if old has
 // one.
 func findLines(text, old string, line func(string) string) (found []span) {
 	whole := strings.HasSuffix(old, "\n")

@@ -292,7 +292,7 @@ func valueLen(b []byte) int {
 				return i + 1
 			}
 			if depth < 0 {
-				return i // the end of a number or a word, and of what has it
+				return i // the end of a number or a word, and of the object or array around it
 			}
 		case depth == 0 && (c == ',' || isSpace(c)):
 			return i

@@ -156,8 +156,8 @@ func (s *Store) slot(ctx context.Context, turn *flock.Turn) (*os.File, error) {
 	}
 }
 
-// Log keeps the head and the end of a stream in a file. The part between becomes a hole, so offsets and size of the file
-// equal those of the stream.
+// Log keeps the head and the end of a stream in a file. The part between becomes a hole, so offsets in the file, and its size,
+// equal the stream's.
 type Log struct {
 	f    *os.File
 	keep int64

@@ -13,7 +13,7 @@ import (
 // Change changes the limits of a running sandbox that are not zero in l. On an error all limits are as before.
 //
 // A control group changes the limit in the kernel. Without one the memory watchdog has the new limit from its next look on,
-// and processors are chosen anew for all processes. The resource limits of processes cannot rise, because PID 1 has the
+// and processors are chosen again for all processes. The resource limits of processes cannot rise, because PID 1 has the
 // first ones and only real root could raise them. So the number of processes stays below the first limit, and without a
 // control group it cannot change.
 func (g *Group) Change(l runner.Limits) error {

@@ -53,7 +53,7 @@ func refusesChanges(t *testing.T, g *Group) {
 	}
 }
 
-// TestChangeWatched checks that the memory watchdog has a limit that changes, and that processors are chosen anew, also for
+// TestChangeWatched checks that the memory watchdog has a limit that changes, and that processors are chosen again, also for
 // processes that run.
 func TestChangeWatched(t *testing.T) {
 	if !ordinary(t) {

@@ -68,7 +68,7 @@ type disk struct {
 	where string // place that may hide the files not found; "" if none
 }
 
-// evidence is what the last look shows about looks to come.
+// evidence says what to expect of the next looks, by the last one.
 type evidence struct {
 	large bool   // it found many entries
 	hides string // place that may hide files; "" if none

@@ -23,7 +23,7 @@ type Group struct {
 	first runner.Limits // resolved
 
 	mu       sync.Mutex
-	want     runner.Limits // at first that of first: see Change
+	want     runner.Limits // initially first; see Change
 	pid      int           // PID 1
 	seats    []*group
 	why      map[string]string // limit → reason why no cgroup enforces it

@@ -41,7 +41,7 @@ type search struct {
 }
 
 // unnamed searches all processes of the sandbox. A process that begins during the search may have taken over files
-// of one that has ended since, so the search then begins anew.
+// of one that has ended since, so the search then begins again.
 func (d *disk) unnamed(pid1 int, quit <-chan struct{}) (s *search) {
 	for range passes {
 		s = &search{dev: d.dev, super: superDevice(d.dir, pid1), quit: quit, seen: map[uint64]bool{}, left: maxExamined}

@@ -21,7 +21,7 @@ var totals = []total{
 	{"cpus", "--cpus", "processors", func(l runner.Limits) float64 { return l.CPUs }},
 }
 
-// Fits rejects a sandbox if its limits and those of the live ones together exceed most. A zero in most is not a bound.
+// Fits rejects a sandbox if its limits and the live sandboxes' together exceed most. A zero in most is not a bound.
 // A live sandbox without a limit counts with the whole bound; a new one without a limit is rejected.
 func Fits(most, asked runner.Limits, live []runner.Limits) error {
 	for _, t := range totals {

@@ -21,7 +21,7 @@ type watch struct {
 	over func(runner.Reason, string)
 }
 
-// Watched lists the resources to watch besides memory.
+// Watched lists the resources to watch in addition to memory.
 type Watched struct {
 	Dirs []Written
 	PIDs bool // as after [Group.SeveralUsers]

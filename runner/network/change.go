@@ -13,8 +13,8 @@ func (w *Egress) Changing() (done func()) {
 	return w.changing.Unlock
 }
 
-// With returns the current rules with those of c added or in their place, and the current routes with the headers of c, as an argument
-// for [Egress.Change].
+// With returns an argument for [Egress.Change]: the current rules, extended or replaced by c's rules, and the current routes
+// with c's headers.
 func (w *Egress) With(c runner.EgressChange) (e runner.Egress, err error) {
 	e = w.session.Egress()
 	if c.Replace {

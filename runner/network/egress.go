@@ -105,7 +105,7 @@ func (w *Egress) Settled() (proxyclient.Plan, error) {
 	return w.session.Plan(), nil
 }
 
-// Settle rejects rules that would let data of another sandbox of the group out, or data of this one. plan is that of e.
+// Settle rejects rules that would let data of this sandbox, or of another one of the group, out. plan is e's plan.
 func (w *Egress) Settle(spec *runner.Spec, e *runner.Egress, plan proxyclient.Plan) error {
 	if w.place == nil {
 		return nil

@@ -21,7 +21,7 @@ type Groups struct {
 	live map[runner.Member]*place
 }
 
-// place is that of one sandbox in its group.
+// place is one sandbox's place in its group.
 type place struct {
 	member runner.Member
 	ns     *netns.NS
@@ -89,7 +89,7 @@ func (g *Groups) settle(p *place, open, holds string) error {
 }
 
 // dial connects to a port of the sandbox that from knows by name. It is connected to the address of the pair, so that servers
-// of the sandbox's loopback stay its own: among them are those of demesne, with credentials.
+// of the sandbox's loopback stay its own: among them are demesne's own, with credentials.
 func (g *Groups) dial(ctx context.Context, from runner.Member, name string, port uint16) (*os.File, error) {
 	g.mu.Lock()
 	to := g.live[runner.Member{Group: from.Group, Name: name}]

@@ -13,7 +13,7 @@ import (
 // socket, and a new proxy receives all of them in one message.
 const mostPorts = 56
 
-// listenOn opens sockets for those of ports that have none yet, up to mostPorts in total.
+// listenOn opens sockets for the ports that have none yet, up to mostPorts in total.
 func (w *Egress) listenOn(ports []uint16) (opened []*os.File, err error) {
 	for _, port := range missing(w.ports, ports) {
 		files, err := w.gateway.Listen(port)

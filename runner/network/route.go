@@ -81,7 +81,7 @@ func WithCredentials(routes, given []runner.Route) []runner.Route {
 	return routes
 }
 
-// withHeaders returns routes with other headers, which replace those of the routes on the same ports.
+// withHeaders returns routes with the given headers, by port, in place of their own.
 func withHeaders(routes []runner.Route, headers map[uint16]map[string]string) ([]runner.Route, error) {
 	routes = slices.Clone(routes)
 	for port, h := range headers {

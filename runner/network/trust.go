@@ -13,10 +13,10 @@ import (
 // anchors are the directories for a machine's own certificate authorities, on Debian and on Fedora.
 var anchors = []string{"/usr/local/share/ca-certificates", "/etc/pki/ca-trust/source/anchors"}
 
-// Trust returns the additional certificate authorities of a sandbox with egress: those of the caller, the machine's own
-// and, with secrets, that of the proxy, which terminates TLS for them. The host's tree already has the machine's own,
-// but some programs find them there only by a variable. An image without certificates gets the host's. A nil w is a
-// sandbox without egress: it trusts nothing more.
+// Trust returns the additional certificate authorities of a sandbox with egress: the caller's, the machine's own and, with
+// secrets, the proxy's, which terminates TLS for them. The host's tree already has the machine's own, but some programs find
+// them there only by a variable. An image without certificates gets the host's. A nil w is a sandbox without egress: it trusts
+// nothing more.
 func (w *Egress) Trust(image bool) (*rootfs.Trust, error) {
 	if w == nil {
 		return nil, nil

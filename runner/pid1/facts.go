@@ -58,8 +58,8 @@ func nodePlace(rules []pid1api.PathRule) string {
 	return ""
 }
 
-// outsidePlace returns a directory above those of the rules that can be listed. In a sandbox of demesne, mknod of a device
-// is refused already.
+// outsidePlace returns the parent directory of a rule's path, if no rule covers it and it can be listed. In a sandbox of
+// demesne, mknod of a device is refused already.
 func outsidePlace(rules []pid1api.PathRule) string {
 	for _, r := range rules {
 		dir := filepath.Dir(string(r.Path))

@@ -16,9 +16,9 @@ import (
 // handleSetup restricts PID 1 and all processes it will start. A requested restriction that is not in effect
 // adds a line to Problems; the runner decides what to do about it.
 //
-// The order is fixed. chroot(2) comes first: all paths are those of the tree. Landlock and seccomp need no_new_privs. Dropping the bounding set needs CAP_SETPCAP, so
-// it precedes the drop of that capability. Seccomp comes last because it blocks system calls that the others
-// make.
+// The order is fixed. chroot(2) comes first: all paths lie in the tree. Landlock and seccomp need no_new_privs. Dropping the
+// bounding set needs CAP_SETPCAP, so it precedes the drop of that capability. Seccomp comes last because it blocks system calls
+// that the others make.
 func (g *guest) handleSetup(m *ipc.Message) error {
 	if g.ready {
 		return ipc.Errorf(ipc.CodeInvalid, "set up: already done")

@@ -226,8 +226,8 @@ func (s *Sandbox) serveInit(init *container.Init) {
 	}()
 }
 
-// mask starts masking /proc and returns a channel that reports the outcome. It masks nothing for nesting, because a
-// nested sandbox could then not mount /proc anew. It does not mask a bound /proc, which is the outer one.
+// mask starts masking /proc and returns a channel that reports the outcome. It masks nothing for nesting, because a nested
+// sandbox could then not mount a new /proc. It does not mask a bound /proc, which is the outer one.
 func (b *building) mask() <-chan error {
 	done := make(chan error, 1)
 	if b.spec.Nesting || b.init.start.ProcBound {

@@ -88,8 +88,8 @@ func (x *Execution) request(req api.ExecRequest) (pid1api.Exec, error) {
 	return g, nil
 }
 
-// unreadableSettings make programs ignore the machine's own settings where Landlock, and no other root, hides them: they
-// would take a refusal for a failure.
+// unreadableSettings make programs ignore the machine's own settings where Landlock, and no other root, hides them: the
+// programs would report a refusal as a failure.
 var unreadableSettings = []string{"GIT_CONFIG_NOSYSTEM=1", "SYSTEM_WGETRC=/dev/null"}
 
 // setsPath reports whether env, which the caller named, has a PATH. The caller then gets exactly that one.
@@ -100,7 +100,7 @@ func setsPath(env []ipc.Bytes) bool {
 // systemPath is PATH without the directories of a user.
 const systemPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// homeOf returns the HOME that a command gets: the last absolute one of the lists, or that of its account.
+// homeOf returns the HOME that a command gets: the last absolute one of the lists, or its account's.
 func homeOf(home string, lists ...[]string) string {
 	for _, kv := range slices.Concat(lists...) {
 		if value, ok := strings.CutPrefix(kv, "HOME="); ok && path.IsAbs(value) {
@@ -126,7 +126,7 @@ func hostEnv(home string) []string {
 }
 
 // npmGlobalConfig returns the machine's own configuration of npm, or "". npm looks for it below its prefix, which hostEnv
-// changes; by default that is the directory above the one of node. A sandbox sees the same file below /usr.
+// changes; by default that is the directory above node's. A sandbox sees the same file below /usr.
 func npmGlobalConfig(exists func(path string) bool) string {
 	for _, prefix := range []string{"/usr/local", "/usr"} {
 		if !exists(prefix + "/bin/node") {

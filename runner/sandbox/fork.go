@@ -102,7 +102,7 @@ func leaveGroup(spec *runner.Spec) {
 	}
 }
 
-// replace gives a fork its own mounts and routes, in place of those of the source.
+// replace gives a fork its own mounts and routes, in place of the source's.
 func replace(spec *runner.Spec, t api.ForkRequest) error {
 	spec.Mounts = slices.Clone(spec.Mounts)
 	for _, m := range t.Mounts {

@@ -8,7 +8,7 @@ import (
 	"demesne/runner/api"
 )
 
-// TestReplace checks that a fork's routes replace those of its source, without credentials, and leave the source alone.
+// TestReplace checks that a fork's routes replace its source's, without credentials, and do not change the source.
 func TestReplace(t *testing.T) {
 	source := runner.Egress{Mode: "package-managers", Routes: []runner.Route{{Port: 1, Record: "a"}, {Port: 2, Record: "b"}}}
 	spec := runner.Spec{Egress: &source}

@@ -10,8 +10,8 @@ import (
 	"demesne/runner/ipc"
 )
 
-// identity says which sandbox this is and what it was made from. Every part of a sandbox has it, to know what to make
-// and where to push the cleanup of it.
+// identity says which sandbox this is and what it was made from. Every part of a sandbox has the identity. It says what to
+// make, and where to register its cleanup.
 //
 // Nothing changes it after creation, except spec.Egress and spec.Limits, which the sandbox's mu guards.
 type identity struct {

@@ -16,9 +16,8 @@ import (
 // errUnclear means that the mapped files cannot be determined.
 var errUnclear = errors.New("mapped files cannot be determined")
 
-// mappedPaths lists the files that descendants of pid1 have mapped shared and writable. The paths are those of
-// proc_pid_maps(5), inside the sandbox. Mapped omits memfds, anonymous memory and /dev, which are not on a
-// disk. The processes must be paused.
+// mappedPaths lists the files that descendants of pid1 have mapped shared and writable. The paths are as in proc_pid_maps(5),
+// inside the sandbox. Mapped omits memfds, anonymous memory and /dev, which are not on a disk. The processes must be paused.
 func mappedPaths(pid1 int) (paths []string, err error) {
 	memory, err := memoryDevice()
 	if err != nil {

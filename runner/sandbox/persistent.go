@@ -34,7 +34,7 @@ type persistent struct {
 	notice notice // reported with the next command; guarded by mu
 }
 
-// notice is what the caller of the next command must know about a restart.
+// notice tells the caller of the next command about a restart.
 type notice struct {
 	restarted bool
 	secrets   []string // names of secrets that the restarted sandbox does not have

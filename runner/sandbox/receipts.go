@@ -57,7 +57,7 @@ func without(all, newer []runner.LimitReceipt) []runner.LimitReceipt {
 	})
 }
 
-// withLayers returns the layers of a receipt, with newer ones in place of those of the same names. It is pure.
+// withLayers returns the layers of a receipt, with newer ones in place of layers with the same names. It is pure.
 func withLayers(all, newer []runner.Layer) []runner.Layer {
 	all = slices.Clone(all)
 	for i, l := range all {

@@ -28,7 +28,7 @@
 // The parts share an identity, which does not change, and a state, which has the locks: starting (a command starts, or
 // all processes are paused) is taken before mu, and mu is never held while a call to PID 1 or to a caller waits.
 //
-// The package keeps no table of sandboxes and knows no connection: package engine does, behind [Env] and [Caller].
+// Package engine has the table of sandboxes and the connections, behind [Env] and [Caller].
 //
 // The kernel guarantees teardown. PID 1 ends when its socket to the runner closes; its pid namespace ends with it,
 // and the mounts and the network namespace end with their last user. No code of the runner has to run for a sandbox

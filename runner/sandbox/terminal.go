@@ -12,7 +12,7 @@ import (
 	"demesne/runner/pid1/pid1api"
 )
 
-// This file holds the runner's end of the terminal of a command, and says which caller has it.
+// This file holds the runner's end of the terminal of a command, and says which caller holds it.
 //
 //	t := newTerminal(master, caller)  // the caller that starts the command holds its terminal
 //	f, err := t.dup()                 // the descriptor that goes to the holder

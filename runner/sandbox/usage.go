@@ -33,8 +33,8 @@ func Pause(s *Sandbox) error {
 	return nil
 }
 
-// Measure returns what s uses. PID 1 reaps every process that its parent does not, so its own times and those of the live processes
-// are the whole. The memory is the control group's, or else the resident sets of the processes.
+// Measure returns what s uses. PID 1 reaps every process that its parent does not, so its own times and the live processes'
+// times are the whole. The memory is the control group's, or else the resident sets of the processes.
 func Measure(s *Sandbox) runner.Usage {
 	s.mu.Lock()
 	pid := s.init.pid
@@ -58,8 +58,7 @@ func Measure(s *Sandbox) runner.Usage {
 // clockTicks is the unit of the times in /proc, which is the same on every Linux (USER_HZ).
 const clockTicks = 100
 
-// consumed returns the processor time of a process with that of the children that it waited for, in ticks, and its
-// resident pages.
+// consumed returns the processor time of a process and of the children that it waited for, in ticks, and its resident pages.
 func consumed(pid int) (ticks, pages int64) {
 	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {

@@ -18,7 +18,7 @@ var ErrListener = errors.New("system calls of this process have a supervisor alr
 // answers, as a [Listener]. When its last copy is closed, these calls return ENOSYS.
 func LoadSupervised(prog []unix.SockFilter) (*os.File, error) {
 	const flags = unix.SECCOMP_FILTER_FLAG_NEW_LISTENER | unix.SECCOMP_FILTER_FLAG_TSYNC | unix.SECCOMP_FILTER_FLAG_TSYNC_ESRCH
-	// Otherwise a signal interrupts a call that is being answered, and the call starts anew (Linux 5.19).
+	// Otherwise a signal interrupts a call that is being answered, and the call starts again (Linux 5.19).
 	const patient = unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV
 	fd, err := listen(prog, flags|patient)
 	if err == unix.EINVAL {

@@ -186,8 +186,8 @@ func pairs() []rule {
 }
 
 // supervised makes the supervisor of the sandbox perform the calls that make, bind and connect TCP and UDP sockets, in the
-// network namespace of the host. No other call connects or binds one: TCP Fast Open is refused, and io_uring always. No option
-// of a socket sends a packet elsewhere than to the address that the supervisor connects it to.
+// network namespace of the host. No other call connects or binds one: TCP Fast Open is refused, and io_uring always. No socket
+// option sends a packet to another address than the one that the supervisor connects the socket to.
 func supervised() []rule {
 	var r []rule
 	for _, family := range inetFamilies {

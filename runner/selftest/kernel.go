@@ -47,7 +47,7 @@ func processProbes() []probe {
 	}
 }
 
-// initProbes are those of PID 1, keys and limits.
+// initProbes are the probes of PID 1, keys and limits.
 func initProbes() []probe {
 	return []probe{
 		{id: "P6", title: "read PID 1's memory", try: func(*facts) error { return opens("/proc/1/mem", os.O_RDONLY) }},

@@ -18,7 +18,7 @@ type facts struct {
 	Path        string   // a unix socket's path
 	Abstract    string   // an abstract unix socket's name
 	TCP, UDP    int      // ports on every address of this machine
-	Address     string   // an address of this machine besides the loopback; may be empty
+	Address     string   // an address of this machine other than the loopback; may be empty
 	Resolver    string   // the machine's name server; may be empty
 	Link        string   // the hardware address of an interface; may be empty
 	PID         int      // a process of the user

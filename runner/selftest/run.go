@@ -72,7 +72,7 @@ func inSandbox(ctx context.Context, target string, s *scene, cases []string) ([]
 	return all, nil
 }
 
-// said is what the program inside printed.
+// said is the output of the program inside.
 type said struct {
 	began    bool // a bomb of its own began
 	outcomes []outcome

@@ -22,7 +22,7 @@ type scene struct {
 	open    *os.File // a directory that every target inherits
 	close   []func()
 	before  string // content of the canary
-	// terminal is that of the sandbox that runs, and typed whether someone typed into that of the last one.
+	// terminal is the running sandbox's terminal. typed reports whether someone typed into the last sandbox's terminal.
 	terminal *terminal
 	typed    bool
 }

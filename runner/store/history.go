@@ -184,8 +184,8 @@ func (d *History) all() []HistoryRecord {
 	return all
 }
 
-// temporary returns the name of a temporary file. The name identifies the writing process, so files of a killed runner
-// can be told from those of a live one.
+// temporary returns the name of a temporary file. The name identifies the writing process, so files of a killed runner can be
+// told from a live one's.
 func (who Process) temporary(id string) string {
 	return fmt.Sprintf(".%d.%d.%s.tmp", who.PID, who.Start, id)
 }

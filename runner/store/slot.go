@@ -14,10 +14,11 @@ import (
 )
 
 // A slot stands for a persistent sandbox that may have no record: one that is about to be made, or whose files are not
-// kept. It is the empty file DIR/.slot-ID.FRONTEND.OTHER, locked by the runner that has it. FRONTEND is the sandbox's frontend in
-// hexadecimal, and OTHER the id of the sandbox that it replaces: names need no space on a full disk. A runner counts, takes a slot and renames one only while it has DIR locked, so that two
-// runners never count at the same time. It may drop a slot at any time: a count then has it or not, and both are right. A
-// slot ends with its runner: an unlocked file is a remainder.
+// kept. It is the empty file DIR/.slot-ID.FRONTEND.OTHER, locked by the runner that holds it. FRONTEND is the sandbox's
+// frontend in hexadecimal, and OTHER the id of the sandbox that it replaces: names need no space on a full disk. A runner
+// counts, takes a slot and renames one only while it has DIR locked, so that two runners never count at the same time. It may
+// drop a slot at any time: a count then includes it or not, and both are right. A slot ends with its runner: an unlocked file
+// is a remainder.
 const slotPrefix = ".slot-"
 
 // countWait bounds the wait for a runner that counts. Counting takes milliseconds, unless that runner was stopped.
@@ -30,7 +31,7 @@ type Slot struct {
 	lock *os.File
 }
 
-// SlotInfo is what the name of a slot says.
+// SlotInfo has the parts of a slot's name.
 type SlotInfo struct{ ID, Frontend, Replaces string }
 
 func (s SlotInfo) file() string {
@@ -97,7 +98,7 @@ func (s *Slot) Close() error {
 	return errors.Join(s.d.root.Remove(s.file()), s.lock.Close())
 }
 
-// Slots returns the slots of all runners, without those of except. It removes the slots of killed runners. The store is
+// Slots returns the slots of all runners, without the sandboxes in except. It removes the slots of killed runners. The store is
 // locked by Counting.
 func (d *Store) Slots(except map[string]bool) (slots []SlotInfo, err error) {
 	names, err := d.entries()

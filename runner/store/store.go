@@ -56,7 +56,7 @@ func (d *Store) New(id string) (*Dir, error) {
 }
 
 // Take locks a persistent sandbox and returns its record. The error is fs.ErrNotExist if it does not exist, and
-// [ErrBusy] if another runner has it.
+// [ErrBusy] if another runner has locked it.
 func (d *Store) Take(id string) (*Dir, Record, error) {
 	b, err := d.lock(id)
 	// A reader holds the lock for a moment, and a killed runner may hold it slightly longer.
@@ -107,7 +107,7 @@ func (d *Store) Others(ids map[string]bool) ([]Record, error) {
 	return all, nil
 }
 
-// look returns what the store has of a sandbox, unless that has expired or was never written.
+// look returns a sandbox's record, unless the sandbox has expired or the record was never written.
 func (d *Store) look(id string) (Record, bool) {
 	r, err := d.read(id)
 	if d.expired(id) || err != nil && !d.hasSpec(id) {

@@ -57,7 +57,7 @@ const attrRecord = "SCHILY.xattr."
 const maxAttrs = 64 << 10
 
 // AttrOf returns the extended attribute that a PAX record stands for. ok is false for other records, and for attributes
-// that Lay does not set: those of the kernel, of overlayfs, and recorded owners.
+// that Lay does not set: the kernel's, overlayfs's, and recorded owners.
 func AttrOf(record string) (name string, ok bool) {
 	name, ok = strings.CutPrefix(record, attrRecord)
 	return name, ok && strings.HasPrefix(name, "user.") && !strings.HasPrefix(name, "user.overlay.") && name != layers.OwnerAttr

@@ -51,7 +51,7 @@ func Glob(fsys fs.FS, pattern string, deep bool, skip func(name string) bool) ([
 	return found, err
 }
 
-// matchWords reports whether the words of a pattern match those of a name.
+// matchWords reports whether the words of a pattern match the words of a name.
 func matchWords(pattern, name []string) (bool, error) {
 	for i, w := range pattern {
 		if w == "**" {

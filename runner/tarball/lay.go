@@ -41,8 +41,8 @@ type Layout struct {
 // Layout.Dest, unless that is a directory.
 const FileRecord = "DEMESNE.file"
 
-// lay creates the entries of a tar in the file system that it runs in. Owners, modes and times are set, unlike those of
-// Unpack. Names are resolved as the kernel resolves them here: a link of the image leads to where it leads inside.
+// lay creates the entries of a tar in the file system that it runs in. Unlike Unpack, it sets owners, modes and times. Names
+// are resolved as the kernel resolves them here: a link of the image leads to where it leads inside.
 func lay(arg string, in io.Reader) error {
 	l := layer{buf: make([]byte, 128<<10), known: map[string]bool{}, left: Limits{Bytes: math.MaxInt64, Entries: math.MaxInt}.budget(), umask: unix.Umask(0), oneID: oneID()}
 	if err := json.Unmarshal([]byte(arg), &l.Layout); err != nil {

@@ -18,7 +18,7 @@ import (
 )
 
 // Pack writes name, a file or a directory tree, as a tar stream in which it is called as. Links are written as links
-// and never followed. Of a special file only the name and kind are written; if name itself is one, the error is a
+// and never followed. For a special file only the name and kind are written; if name itself is one, the error is a
 // [*SpecialError]. The stream gets its end mark only on success.
 func Pack(w io.Writer, root *os.Root, name, as string, l Limits) (Report, error) {
 	var one Sources
@@ -142,7 +142,7 @@ func list(dir *os.Root, info fs.FileInfo) ([]fs.DirEntry, error) {
 
 const (
 	small   = 64 << 10 // bytes; a file of at most this size is read before its header is written
-	maxBlob = 1 << 20  // bytes; bounds a file that reports size 0, like those of /proc
+	maxBlob = 1 << 20  // bytes; bounds a file that reports size 0, as in /proc
 )
 
 // file writes the file that info describes, or its replacement. It is an error if a file shrinks while it is

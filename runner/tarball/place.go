@@ -39,7 +39,7 @@ func (u *unpacker) file(name string, m meta, c content, r io.Reader) error {
 	return err
 }
 
-// meta is what a copy keeps of a file besides its content.
+// meta is the metadata of a file that a copy keeps.
 type meta struct {
 	mode  fs.FileMode
 	mtime time.Time

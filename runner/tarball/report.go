@@ -19,7 +19,7 @@ type Limits struct {
 // much.
 const maxSizes = 1 << 44
 
-// Errors of a copy, besides those of the file system.
+// Errors of a copy, in addition to the file system's errors.
 var (
 	errTooLarge = errors.New("too large")
 	errBadName  = errors.New("name leads out of the directory")

@@ -30,7 +30,7 @@ type Facts struct {
 	NoUserns    bool   // the kernel was built without user namespaces
 	MaxUserns   string // user.max_user_namespaces, "" if unknown
 	UsernsClone string // Debian's kernel.unprivileged_userns_clone: "0", "1", "" if it does not exist
-	AppArmor    string // Ubuntu's kernel.apparmor_restrict_unprivileged_userns, likewise
+	AppArmor    string // Ubuntu's kernel.apparmor_restrict_unprivileged_userns, with the same values
 	Profile     string // the process's AppArmor profile, "unconfined", "" without AppArmor
 	SELinux     string // the process's label, "" without SELinux
 	LSM         string // active security modules, comma-separated

@@ -219,7 +219,7 @@ func (d *Dir) remove(name string) error {
 }
 
 // killEach kills the listed processes one by one, for version 1. A process id may be reused between the read
-// and the kill. So killEach first opens a pidfd for each process and then confirms that the list still has it.
+// and the kill. So killEach first opens a pidfd for each process and then confirms that the list still contains it.
 func (d *Dir) killEach() {
 	held := map[int]int{}
 	pids, _ := d.Procs()

@@ -66,7 +66,7 @@ type Config struct {
 	Sockets *Sockets                       // to serve at once; nil: call Listen
 }
 
-// Sockets is what a sandbox reaches the proxy by. The caller owns the files and keeps them open until Close.
+// Sockets are the sockets through which a sandbox reaches the proxy. The caller owns the files and keeps them open until Close.
 type Sockets struct {
 	Listen
 	Files ipc.Files

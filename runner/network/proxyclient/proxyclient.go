@@ -131,7 +131,7 @@ type Target struct {
 	Sandbox string `json:"sandbox"`
 }
 
-// Question is the body of [OpAsk], with a name that no rule covers, and of [OpDial], with that of a member.
+// Question is the body of [OpAsk], with a name that no rule covers, and of [OpDial], with a member's name.
 type Question struct {
 	Sandbox string `json:"sandbox"`
 	Name    string `json:"name"`

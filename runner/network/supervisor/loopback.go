@@ -63,7 +63,7 @@ func sign(fd, family int, peers netip.Prefix, key []byte) error {
 		key       [80]byte
 	}{flags: 1 /* TCP_MD5SIG_FLAG_PREFIX */, prefix: uint8(peers.Bits()), keyLength: uint16(len(key))}
 	binary.NativeEndian.PutUint16(s.address[:], uint16(family))
-	if at := peers.Addr().As16(); family == unix.AF_INET6 { // the prefix is the one of the mapped address
+	if at := peers.Addr().As16(); family == unix.AF_INET6 { // the prefix is the mapped address's
 		copy(s.address[8:], at[:])
 	} else {
 		copy(s.address[4:], at[12:])
@@ -119,7 +119,7 @@ func (l *loopback) listen(inode uint64, own socket, backlog int) error {
 	case name.Addr() != l.own(own.family): // connect(2) has failed
 		return unix.EINVAL
 	}
-	// Of any address: a process outside can bind its socket to each one of this machine.
+	// The key holds for peers of any address: a process outside can bind its socket to any address of this machine.
 	if err := sign(own.fd, own.family, netip.PrefixFrom(netip.IPv4Unspecified(), 0), l.key[:]); err != nil {
 		return unix.EACCES
 	}

@@ -29,7 +29,7 @@ type sockets struct {
 // add makes room by giving up the oldest socket, which the sandbox has most likely closed: the kernel does not tell. If
 // it has not, it can no longer connect it.
 func (s *sockets) add(inode uint64, own socket) {
-	s.drop(inode) // of a closed socket, whose number the kernel gave out anew
+	s.drop(inode) // of a closed socket, whose number the kernel has reused
 	if len(s.byInode) >= maxSockets {
 		s.drop(s.oldest())
 	}

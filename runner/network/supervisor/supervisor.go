@@ -205,7 +205,7 @@ func (s *Supervisor) connect(c seccomp.Call) (e unix.Errno, waits bool) {
 	return e, true
 }
 
-// named is what connect(2) and bind(2) name.
+// named is the socket and the address that connect(2) or bind(2) names.
 type named struct {
 	inode   uint64
 	own     socket
@@ -289,7 +289,7 @@ func (s *Supervisor) join(own socket, service string) unix.Errno {
 	}
 	// MSG_DONTWAIT: the sandbox's other calls are not answered while this one is.
 	err := unix.Sendmsg(s.to(service), []byte(service), unix.UnixRights(theirs), nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
-	if err != nil { // its peer is closed now, like that of a service that does not listen
+	if err != nil { // its peer is closed now, as if no service listened
 		return unix.ECONNREFUSED
 	}
 	return 0

@@ -2,7 +2,7 @@
 // sandbox. The runner sends requests; init answers them and reports exits.
 //
 //	runner                              init
-//	  │ guest.setup {landlock, seccomp} ─▶│  restricts itself, once, and so all commands
+//	  │ guest.setup {landlock, seccomp} ─▶│  restricts itself, once, and thereby all commands
 //	  │◀─────────────── {what now holds} ─│
 //	  │ guest.probe ─────────────────────▶│  tries to connect; only if the runner performs that
 //	  │ guest.exec {argv, …} + stdio ────▶│  fork, execve
