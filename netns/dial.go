@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// DialTCP connects to a server in the namespace, for example on its loopback. The caller can so publish a port
+// DialTCP connects to a server in the namespace, for example on its loopback. The caller can thus publish a port
 // inside through a listener outside; the sandbox gains no egress from it.
 //
 // A server that does not accept can make it wait, so only the making of the socket takes a thread.

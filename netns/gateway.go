@@ -33,7 +33,7 @@ type Gateway struct {
 var making sync.Mutex
 
 // NewGateway makes a gateway in namespaces owned by the caller's user namespace, over which it needs CAP_SYS_ADMIN
-// and CAP_NET_ADMIN. It verifies the sandbox's side: one interface besides lo, routes to the two pools, and no
+// and CAP_NET_ADMIN. It verifies the sandbox's side: one interface other than lo, routes to the two pools, and no
 // other route.
 func NewGateway() (*Gateway, error) {
 	g := &Gateway{}

@@ -195,7 +195,7 @@ func TestEscapeNeighbours(t *testing.T) {
 }
 
 // TestEscapeN21Sandboxes checks that two sandboxes with the same addresses reach only their own gateways. Neither
-// reaches the other's listeners, nor those of this process.
+// reaches the other's listeners, nor this process's.
 func TestEscapeN21Sandboxes(t *testing.T) {
 	asRootAndUser(t, func(t *testing.T) {
 		one, two := gateway(t), gateway(t)

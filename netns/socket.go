@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// backlog is that of each listener; the kernel caps it at net.core.somaxconn.
+// backlog is the length of each listener's queue. The kernel caps it at net.core.somaxconn.
 const backlog = 4096
 
 // socket makes a socket in the calling thread's namespace that takes only traffic from the pair. It calls socket(2)

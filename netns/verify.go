@@ -44,7 +44,7 @@ func (n *NS) verify(pair uint32) error {
 // maxIndex bounds the search of alone. A new namespace numbers its interfaces from 1.
 const maxIndex = 256
 
-// alone verifies by ioctls that no interface but a loopback is up. Then no route leads anywhere. A program that adds an
+// alone verifies by ioctls that only a loopback is up. Then no route leads anywhere. A program that adds an
 // interface needs rtnetlink.
 func alone(sock int) error {
 	for index := uint32(1); index <= maxIndex; index++ {

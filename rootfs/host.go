@@ -15,7 +15,7 @@ import (
 // becomes the same link in the tree; a directory is bound read-only.
 var systemDirs = []string{"usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32"}
 
-// plainDirs lists the sandbox's own directories on the tmpfs, besides /tmp. Parents come first.
+// plainDirs lists the sandbox's own directories on the tmpfs, other than /tmp. Parents come first.
 var plainDirs = []struct {
 	name string
 	mode uint32

@@ -11,9 +11,9 @@ import (
 // property javax.net.ssl.trustStore instead of a variable.
 const JavaFile = "/etc/demesne-ca.jks"
 
-// javaStore makes a Java key store, of Sun's type JKS, from the certificates in a PEM text. The format is that of
-// sun.security.provider.JavaKeyStore in OpenJDK. Its password is the usual default, which programs that only read
-// certificates need not give.
+// javaStore makes a Java key store, of Sun's type JKS, from the certificates in a PEM text. The format is defined by
+// sun.security.provider.JavaKeyStore in OpenJDK. Its password is the usual default, which programs that only read certificates
+// need not give.
 func javaStore(text []byte) []byte {
 	const magic, version, trusted = 0xfeedfeed, 2, 2
 	var entries []byte

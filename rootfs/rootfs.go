@@ -24,8 +24,8 @@
 // namespace.
 //
 // The guarantees of the tree rest on the kernel. Read-only and nodev are attributes of the mounts. To hold against
-// uid 0 of the sandbox they must be locked: the sandbox must run in a user namespace of its own below this one. The
-// package makes no namespace and drops no privilege.
+// uid 0 of the sandbox they must be locked: the sandbox must run in a user namespace of its own below this one. The package
+// does not make namespaces or drop privileges.
 package rootfs
 
 import (
@@ -107,7 +107,7 @@ type Tree struct {
 	UpperWhy error         // why no better place was used
 	KeptWhy  error         // why Layout.Kept was not used
 	Stacked  time.Duration // time to stack the layers, without the mounts inside them
-	Users    Users         // those of the image before any command ran
+	Users    Users         // the image's, before any command ran
 	Account  Account
 	Unmapped *User // the image's user, for whom Account stands in; nil if that one is mapped
 	Mounted  int   // how many of Layout.Mounts are mounted, with attributes that were read back

@@ -16,7 +16,7 @@ type Tmpfs struct {
 	Size, Inodes int64  // ≤ 0: the kernel's default
 }
 
-// mountTmpfs mounts those of l.Tmpfs that have a mount of l above them, or with above unset the others. It adds them to
+// mountTmpfs mounts the entries of l.Tmpfs that lie below a mount of l, or with above unset the others. It adds them to
 // m.own.
 func (m *mounter) mountTmpfs(l Layout, above bool) error {
 	for _, f := range l.Tmpfs {

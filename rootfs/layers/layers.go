@@ -92,7 +92,7 @@ func All(store string, ids []DiffID) (disk int64, ok bool) {
 	return disk, ok
 }
 
-// keysOf returns the keys of a store's caches. It ignores links and other names that are not those of a cache.
+// keysOf returns the keys of a store's caches. It ignores links and names that are not keys.
 func keysOf(store string) (keys []string) {
 	list, _ := os.ReadDir(filepath.Join(store, treesDir))
 	for _, e := range list {

@@ -20,7 +20,7 @@ import (
 	"demesne/rootfs/layers"
 )
 
-// TestQuickLikeUmoci checks that the fast path makes of an archive the same as umoci, to the nanosecond. Each
+// TestQuickLikeUmoci checks that the fast path unpacks an archive exactly as umoci does, to the nanosecond. Each
 // archive has an entry that the fast path must recognize and leave alone.
 func TestQuickLikeUmoci(t *testing.T) {
 	if !nstest.Enter(t) {
@@ -56,7 +56,7 @@ func TestQuickLikeUmoci(t *testing.T) {
 	}
 }
 
-// TestQuickIsUsed checks that of a benign layer only its root, hard links and whiteouts bypass the fast path.
+// TestQuickIsUsed checks that only the root, hard links and whiteouts of a benign layer bypass the fast path.
 func TestQuickIsUsed(t *testing.T) {
 	if !nstest.Enter(t) {
 		return

@@ -19,7 +19,7 @@ import (
 // maxWindow is the window, in bytes of memory, that a zstd frame may ask for: as `zstd --long=27` makes.
 const maxWindow = 128 << 20
 
-// mediaTypes lists those of layers. The first bytes of a blob decide about its compression: registries have many
+// mediaTypes lists the media types of layers. The first bytes of a blob decide about its compression: registries have many
 // layers of another compression than their type says, and the DiffID is checked in the end.
 var mediaTypes = map[string]bool{
 	"application/vnd.oci.image.layer.v1.tar":                       true,
@@ -77,8 +77,7 @@ func (b *blob) verify() error {
 }
 
 // decompress returns the archive in b, which may be gzip, zstd or uncompressed. The decoder uses one thread, to
-// leave the cores to other layers and to the later stages. Its errors are [*RefusedError], except those of reading
-// b.
+// leave the cores to other layers and to the later stages. Its errors are [*RefusedError], except errors from reading b.
 func decompress(b *blob) (io.ReadCloser, error) {
 	r := bufio.NewReaderSize(b, chunkSize)
 	magic, _ := r.Peek(4) // the next read returns the error again
@@ -104,7 +103,7 @@ func skippable(magic []byte) bool {
 	return len(magic) == 4 && magic[0]&0xf0 == 0x50 && bytes.Equal(magic[1:], []byte{0x2a, 0x4d, 0x18})
 }
 
-// A decoder separates its own errors from those of the blob it reads.
+// A decoder separates its own errors from errors in reading the blob.
 type decoder struct {
 	io.ReadCloser
 	blob *blob

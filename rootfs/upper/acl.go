@@ -49,8 +49,8 @@ func (s *settling) attributes(at int, name string, recent bool) (found []string,
 }
 
 // mayKeep reports whether an access list is the caller's own. The lists of the directory itself, and default lists
-// below it, must equal those it was given with. Other lists below it are inherited, so they may name only users and
-// groups of its default list, with no more rights.
+// below it, must equal the lists at the time when the caller gave the directory. Other lists below it are inherited, so they
+// may name only users and groups of its default list, with no more rights.
 func (s *settling) mayKeep(file string, top bool, key string) bool {
 	given := s.Default
 	if key == aclAccess && top {

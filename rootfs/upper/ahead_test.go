@@ -94,7 +94,7 @@ func newTwinned(t *testing.T) twinned {
 	return w
 }
 
-// TestAhead checks that the copy equals that of a single pass, whatever happens between the two passes. Unchanged
+// TestAhead checks that the copy equals a copy made in a single pass, whatever happens between the two passes. Unchanged
 // files are not copied again.
 func TestAhead(t *testing.T) {
 	if !nstest.Enter(t) {

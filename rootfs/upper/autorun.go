@@ -13,7 +13,7 @@ import (
 //
 // A row has the program, when it executes or obeys the files, whether [Autorun.Protected] returns them, and the ends of
 // their paths. A star matches any part of a component. A pattern that ends with /** matches every file below that
-// directory, which is protected as a whole. The first row that matches a file has it.
+// directory, which is protected as a whole. The first row that matches a file applies.
 //
 // Files that a program often has to change are not protected: build files, instructions to agents, versions of tools.
 var executors = []executor{

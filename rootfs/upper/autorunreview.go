@@ -16,7 +16,7 @@ const (
 )
 
 // Review walks the directory again and returns a line for each new or changed file, for the person who will use it. The
-// most important come first. It is what a frontend says after a sandbox could write to the directory.
+// most important come first. A frontend prints it after a sandbox could write to the directory.
 func (a *Autorun) Review() (lines []string, err error) {
 	now, err := a.Again()
 	if err != nil {

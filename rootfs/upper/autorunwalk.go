@@ -16,7 +16,7 @@ import (
 	"demesne/internal/fsutil"
 )
 
-// bounds are those of one walk.
+// bounds limit one walk.
 type bounds struct {
 	dirs  int // directories
 	names int // names in them
@@ -25,14 +25,14 @@ type bounds struct {
 	files int // files found, of each class
 }
 
-// autorunBounds are those of [FindAutorun]. With all of them reached it takes a second.
+// autorunBounds are the bounds of [FindAutorun]. A walk that reaches all of them takes a second.
 var autorunBounds = bounds{dirs: 1 << 15, names: 1 << 19, list: 1 << 15, depth: 64, files: 2048}
 
 // autorunText is how many bytes of one file are compared.
 const autorunText = 1 << 20
 
-// Autorun lists the files below a directory that programs of the host would execute or obey later: those of the table
-// behind [ExecutedBy], and what the configuration of a git repository names. Two of them show what a sandbox changed.
+// Autorun lists the files below a directory that programs of the host would execute or obey later: the files in the table
+// behind [ExecutedBy], and what a git repository's configuration names. Two of them show what a sandbox changed.
 //
 // The walk follows no link. It visits the directory and those below it, with git's own directories, worktrees and
 // submodules, as far as they lie below the directory. It is bounded. What a sandbox adds cannot keep a later walk from
@@ -98,7 +98,7 @@ func (a *Autorun) Again() (*Autorun, error) {
 	return &w.Autorun, nil
 }
 
-// above returns each directory with files of the list in it or below it, with one of these files.
+// above returns every directory that has listed files in or below it, each with one of these files.
 func (a *Autorun) above() map[string]autorunFile {
 	all := map[string]autorunFile{}
 	for p, f := range a.files {
@@ -112,8 +112,8 @@ func (a *Autorun) above() map[string]autorunFile {
 }
 
 // Protected returns the paths that exist and that a sandbox has no need to write, sorted: a path above another comes
-// first. They are files or directories, without links on the way. Files in ordinary subdirectories are not among
-// them, only those of the directory itself and of repositories and worktrees in it.
+// first. They are files or directories, without links on the way. They lie in the directory itself, or in repositories and
+// worktrees in it, not in ordinary subdirectories.
 func (a *Autorun) Protected() (paths []string) {
 	for p := range a.guards {
 		above := path.Dir(p)
@@ -180,7 +180,7 @@ type autorunWalk struct {
 const (
 	rankFirst    = iota // the top, what before visited, and the directories that the table names there
 	rankOrdinary        // others
-	rankPackages        // of node_modules and the like, which are many
+	rankPackages        // of node_modules and similar directories, which have many
 	ranks
 )
 
@@ -385,8 +385,8 @@ func (w *autorunWalk) open(p string, flags uint64) (int, error) {
 	})
 }
 
-// list reads a directory. It returns nil for other files. Of a directory that cannot be read, or has too many names, it
-// returns those of the table at least.
+// list reads a directory. It returns nil for other files. If a directory cannot be read, or has too many names, it returns at
+// least the names in the table that exist there.
 func (w *autorunWalk) list(dir string) []fsutil.Dirent {
 	fd, err := w.open(dir, unix.O_RDONLY|unix.O_DIRECTORY)
 	switch err {
@@ -420,7 +420,7 @@ func (w *autorunWalk) list(dir string) []fsutil.Dirent {
 	return w.lookup(dir, all)
 }
 
-// lookup adds to the names of a directory those of the table that it has.
+// lookup adds to a directory's names the names in the table that exist there.
 func (w *autorunWalk) lookup(dir string, all []fsutil.Dirent) []fsutil.Dirent {
 	w.unseen(dir)
 	listed := map[string]bool{}

@@ -347,7 +347,7 @@ func TestReview(t *testing.T) {
 	}
 }
 
-// TestAutorunLarge: the walk sees all of a tree as deep and wide as those of real projects.
+// TestAutorunLarge: the walk sees all of a tree as deep and wide as real projects.
 func TestAutorunLarge(t *testing.T) {
 	deep := "a/b/c/d/e/f/g/h/i/j/k/l/.vscode/tasks.json"
 	dir := yard(t, deep)

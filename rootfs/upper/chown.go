@@ -32,7 +32,7 @@ type Terms struct {
 	// set-user-ID bits, set-group-ID bits and capabilities on every regular file that the process may change.
 	Stepped bool
 	// Sandbox reports whether a user or group id belongs to the sandbox. It is nil in the user namespace of the
-	// sandbox's runner, where every other id is not mapped and so cannot be changed.
+	// sandbox's runner, where every other id is not mapped and therefore cannot be changed.
 	Sandbox func(id uint32) bool
 	// Keep is a user whose files keep their owner, as they may be the sandbox's or not. 0: no such user.
 	Keep uint32

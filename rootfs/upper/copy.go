@@ -323,7 +323,7 @@ type xattrCalls struct {
 	get  func(key string, to []byte) (int, error)
 }
 
-// xattrsAt returns those of a name, which may be a link.
+// xattrsAt returns the calls for a name, which may be a link.
 func xattrsAt(at int, name string) xattrCalls {
 	file := fsutil.FDPath(at) + "/" + name
 	return xattrCalls{
@@ -332,7 +332,7 @@ func xattrsAt(at int, name string) xattrCalls {
 	}
 }
 
-// xattrsOf returns those of an open file, which take less time.
+// xattrsOf returns the calls for an open file, which take less time.
 func xattrsOf(fd int) xattrCalls {
 	return xattrCalls{
 		func(to []byte) (int, error) { return unix.Flistxattr(fd, to) },

@@ -48,7 +48,7 @@ func Diff(image, uppers []*os.File) (changes []Change, all bool, err error) {
 	return changes, !d.cut, nil
 }
 
-// found describes a name in the highest upper that has it.
+// found describes a name in the highest upper that contains it.
 type found struct {
 	layer  int
 	dir    bool

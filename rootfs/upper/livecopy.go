@@ -160,7 +160,7 @@ func (t *LiveCopy) pass() error {
 	if err := t.c.dir(from, into, "", 0); err != nil {
 		return err
 	}
-	// As "." its attributes are reached by the same functions as those of every other entry.
+	// Through the name "." the same functions reach its attributes as every other entry's.
 	if err := t.c.twin.shed(from, into, ".", &st); err != nil {
 		return err
 	}

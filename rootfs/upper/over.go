@@ -33,8 +33,7 @@ type Over struct {
 	dirs  map[string]bool // whose attributes Finish sets
 }
 
-// State describes a file of the caller, so that a later change of it is noticed. The empty State is that of a missing
-// file.
+// State describes a file of the caller, so that a later change of it is noticed. The empty State means a missing file.
 type State string
 
 // stateChanged is the State of a file that the caller had changed when the edit was found.
@@ -97,7 +96,7 @@ func (o *Over) Edits() (edits []Edit, all bool, err error) {
 type comparison struct {
 	*Over
 	edits  []Edit
-	opaque map[string]bool // directories of the upper that hide those of Dir, with all that they contain
+	opaque map[string]bool // directories of the upper that hide Dir's, with all that these contain
 	names  int
 	text   int
 	cut    bool

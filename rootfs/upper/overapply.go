@@ -29,7 +29,7 @@ const applyPrefix = ".demesne-apply-"
 // first.
 func (o *Over) Apply(e Edit, force bool) error { return o.apply(e, force || cached(e.Path), nil) }
 
-// apply makes an edit. content is nil or replaces that of the sandbox's file.
+// apply makes an edit. content, unless nil, replaces the sandbox's file's content.
 func (o *Over) apply(e Edit, force bool, content []byte) error {
 	if o.links == nil {
 		o.links, o.dirs, o.buf = map[fileID]string{}, map[string]bool{}, make([]byte, 1<<20)
@@ -90,7 +90,7 @@ type putting struct {
 	at      int // the directory of the caller
 	name    string
 	force   bool
-	content []byte        // nil: that of the sandbox's file
+	content []byte        // nil: the sandbox's file's
 	was     *unix.Statx_t // what is there; nil: nothing
 }
 

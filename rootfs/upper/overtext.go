@@ -88,8 +88,8 @@ func contentOf(dir *os.File, file string, st *unix.Statx_t, t *Texts) ([]byte, e
 }
 
 // ApplySeen makes an edit that a person agreed to, who saw the caller's file in a state of [Texts]. It returns ErrChanged if
-// the file is another one by now. content replaces that of the sandbox's file, unless it is nil; the edit then remains for
-// what the two still differ in.
+// the file is another one by now. content, unless nil, replaces the sandbox's file's content. The edit then remains for what
+// the two still differ in.
 func (o *Over) ApplySeen(e Edit, seen State, content []byte) error {
 	known, ok := o.States[e.Path]
 	e.Changed, o.States[e.Path] = false, seen

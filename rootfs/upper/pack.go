@@ -26,10 +26,10 @@ type LayerOptions struct {
 }
 
 // WriteLayer writes an upper that rootfs.KeptUpper opened as a layer of an OCI image. The layer is a tar in which
-// .wh.NAME removes a name, and .wh..wh..opq in a directory hides what is below it (image-spec, layer.md). Owners
-// are those of this user namespace, or those that unpacking recorded. Sockets and devices are left out. Times are in
-// seconds, and holes are no data. The entries of a directory are in order of name, so that the file system does not
-// matter. A name that begins with .wh. cannot be stored in a layer and is an error. The sandbox must not write meanwhile.
+// .wh.NAME removes a name, and .wh..wh..opq in a directory hides what is below it (image-spec, layer.md). Owners are ids of
+// this user namespace, or as unpacking recorded them. Sockets and devices are left out. Times are in seconds, and holes are no
+// data. The entries of a directory are in order of name, so that the file system does not matter. A name that begins with .wh.
+// cannot be stored in a layer and is an error. The sandbox must not write meanwhile.
 func WriteLayer(dir *os.File, w io.Writer, o LayerOptions) (entries int, err error) {
 	p := &packer{LayerOptions: o, w: w, tar: tar.NewWriter(w), files: map[uint64]string{}, copying: make([]byte, 128<<10)}
 	p.walk.visit, p.walk.sorted = p.visit, true
@@ -164,7 +164,7 @@ func (p *packer) entry(at int, name, full string, st *unix.Statx_t) error {
 	return p.file(h, at, name)
 }
 
-// write writes a header, after those of the directories above that were left out so far.
+// write writes a header, after the headers of the directories above that were left out so far.
 func (p *packer) write(h *tar.Header) error {
 	if err := p.above(h); err != nil {
 		return err

@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	maxOpen   = 32      // descriptors a walk of 100,000 levels keeps open, besides the top's; from this depth on it reads small pieces
+	maxOpen   = 32      // descriptors a walk of 100,000 levels keeps open, in addition to the top's; from this depth on it reads small pieces
 	openEach  = 4       // levels that a walk keeps open for each power of this number: see keeps
 	maxSorted = 1 << 16 // names that a sorted walk holds; a directory with more is visited in pieces
 )
