@@ -21,7 +21,7 @@ type Change struct {
 }
 
 // Commit makes an image from another one of the store. It has the layers of the base, and on top the layers in the
-// files, each a tar archive, lowest first. Its configuration is that of the base with the change applied.
+// files, each a tar archive, lowest first. Its configuration is the base's, with the change applied.
 func (c *Client) Commit(ctx context.Context, base oci.Digest, layers []*os.File, change Change, name imageref.Ref) (*Image, error) {
 	if name.Kind != imageref.Bare && (name.Kind != imageref.Registry || name.Digest() != "") {
 		return nil, fmt.Errorf("commit image %q: not a valid name for an image", name)

@@ -13,7 +13,7 @@
 //	used/HEX                                one per image: mtime is its last use, and a shared
 //	                                        flock(2) marks it as in use
 //	trees/KEY/HEX                           unpacked layers, made by package rootfs/layers
-//	pushed/HEX                              what registries have of a blob; see [Copies]
+//	pushed/HEX                              where registries have a blob; see [Copies]
 //	compress/HEX                            images whose layers are to be compressed; see package compression
 //	steps/HEX                               results of the steps of builds, by their keys
 //

@@ -13,7 +13,7 @@ import (
 	"demesne/internal/fsutil"
 )
 
-// A dropped blob was removed on purpose, because its layer is unpacked and a registry has it. The file
+// A dropped blob was removed on purpose, because its layer is unpacked and a registry still has the blob. The file
 // dropped/HEX records that, with one source a line: "REPOSITORY@DIGEST" of an image that contains it.
 // A blob that is present counts as present, whatever the record says.
 

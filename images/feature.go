@@ -10,8 +10,8 @@ import (
 	"demesne/images/oci"
 )
 
-// Feature returns the image of a dev container feature (containers.dev) that a registry has. The store has it under the
-// feature's name after the first time. With PullAlways the registry is asked again.
+// Feature returns the image of a dev container feature (containers.dev) that a registry has. After the first time it is in the
+// store under the feature's name. With PullAlways the registry is asked again.
 func (c *Client) Feature(ctx context.Context, ref imageref.Ref, policy PullPolicy, progress func(events.Event)) (*Image, error) {
 	img, err := c.Store.Lookup(ref)
 	switch {

@@ -20,7 +20,7 @@ import (
 	"demesne/internal/fsutil"
 )
 
-// A StepResult is what a step of a build made. The store keeps it under the step's key, in steps/HEX, with the blob and
+// A StepResult is the result of a step of a build. The store keeps it under the step's key, in steps/HEX, with the blob and
 // the unpacked files of the layer. Its mtime is the time of its last use.
 type StepResult struct {
 	Layer   *oci.Layer `json:"layer,omitempty"` // nil: the step changed no file

@@ -19,7 +19,7 @@ import (
 type Damage struct {
 	Digest oci.Digest // digest of the blob; "" for index.json
 	Names  []string   // names of the images that need it
-	Made   []string   // those of Names that were made here, so that no pull fetches them
+	Made   []string   // the part of Names that was made here, so that no pull fetches them
 	Why    error
 }
 

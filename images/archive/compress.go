@@ -40,8 +40,8 @@ var magics = []struct {
 	{"\xfd7zXZ\x00", xzipped},
 }
 
-// maxWindow limits the memory that a zstd frame or an xz block may require. It is the window of `zstd --long=27`, and twice
-// the one of `xz -9`.
+// maxWindow limits the memory that a zstd frame or an xz block may require. It is the window of `zstd --long=27`, and twice the
+// window of `xz -9`.
 const maxWindow = 128 << 20
 
 // sniff returns the format, judged by the first bytes.

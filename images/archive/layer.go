@@ -16,7 +16,7 @@ func AddLayer(ctx context.Context, store *images.Store, r io.Reader, end func() 
 	return oci.Layer{Digest: d, DiffID: d, Size: size, MediaType: mediaTypes[plain]}, err
 }
 
-// Config returns the JSON of an image's configuration, as the image has it.
+// Config returns an image's configuration as JSON, unchanged.
 func Config(ctx context.Context, store *images.Store, img *images.Image) ([]byte, error) {
 	s := &saver{ctx: ctx, store: store, img: img}
 	_, m, err := s.manifest()

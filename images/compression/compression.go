@@ -5,7 +5,7 @@
 //	err := compression.End(dir)                   ends that process
 //
 // A file compress/HEX of the store asks for an image. The process that does the work has the record lock of locks/compress,
-// which, unlike flock(2), tells who has it. It has the lowest priority, which it inherits from the thread that starts it.
+// which, unlike flock(2), tells who holds it. It has the lowest priority, which it inherits from the thread that starts it.
 // The package compresses nothing itself: images/push does.
 package compression
 
@@ -105,7 +105,7 @@ func asked(dir string) oci.Digest {
 	}
 }
 
-// lockIn takes the lock. It returns nil if another process has it.
+// lockIn takes the lock. It returns nil if another process holds it.
 func lockIn(dir string) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
@@ -137,7 +137,7 @@ func End(dir string) error {
 		return nil
 	}
 	p, err := unix.PidfdOpen(pid, 0)
-	if err != nil || holder(f) != pid { // it has ended; the pid may be that of another process
+	if err != nil || holder(f) != pid { // it has ended; the pid may be another process's
 		return nil
 	}
 	defer unix.Close(p)

@@ -25,8 +25,8 @@ type Options struct {
 	Log      io.Writer
 }
 
-// included are the packages besides the essential ones: those of priority required that an image of Debian has, and
-// certificates. base-passwd names nologin, which package login has.
+// included are the packages in addition to the essential ones: certificates, and the packages of priority required that
+// Debian's images have. base-passwd names nologin, which is in package login.
 var included = []string{"apt", "ca-certificates", "login", "mount", "passwd", "tzdata"}
 
 // unwanted are the files that images do not need, as in Debian's own slim images.
@@ -49,7 +49,7 @@ type system struct {
 	packs []*pack
 }
 
-// Bootstrap makes the root of this process a Debian system. The root has no files but what a sandbox provides.
+// Bootstrap makes the root of this process a Debian system. The root has only the files that a sandbox provides.
 func Bootstrap(ctx context.Context, o Options) error {
 	root, err := os.OpenRoot("/")
 	if err != nil {
@@ -101,7 +101,7 @@ func (s *system) resolve(ctx context.Context) error {
 	return err
 }
 
-// skeleton makes what dpkg expects: its database, and /bin and the like as links into /usr.
+// skeleton makes what dpkg expects: its database, and /bin and similar links into /usr.
 func (s *system) skeleton() error {
 	for _, dir := range []string{"usr/bin", "usr/sbin", "usr/lib", "usr/lib64", "etc/dpkg/dpkg.cfg.d", "etc/apt/apt.conf.d", "etc/apt/sources.list.d", "tmp", "var/tmp", "run", debsDir, dpkgDir + "/info", dpkgDir + "/updates"} {
 		if err := s.root.MkdirAll(dir, 0o755); err != nil {

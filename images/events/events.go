@@ -36,7 +36,7 @@ type Event struct {
 	State  State         `json:"state,omitempty"`
 	Digest oci.Digest    `json:"digest,omitempty"` // of a layer's blob; in a result, of the manifest
 	DiffID oci.Digest    `json:"diffid,omitempty"` // of the layer
-	Layer  *oci.Layer    `json:"layer,omitempty"`  // a downloaded layer, as unpack expects it; a pushed one, as the registry has it
+	Layer  *oci.Layer    `json:"layer,omitempty"`  // a downloaded layer, as unpack expects it; a pushed one, as stored in the registry
 	Bytes  int64         `json:"bytes,omitempty"`
 	Total  int64         `json:"total,omitempty"`
 	In     time.Duration `json:"in,omitempty"`

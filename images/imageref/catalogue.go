@@ -102,7 +102,7 @@ func Entries(list []string) (valid []string) {
 	return valid
 }
 
-// local reports whether an entry is a prefix of repositories without a registry.
+// local reports whether an entry is a prefix of repository names without a registry.
 func local(entry string) bool {
 	prefix, many := strings.CutSuffix(entry, "/*")
 	first, _, _ := strings.Cut(prefix, "/")

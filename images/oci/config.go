@@ -17,7 +17,7 @@ type Config struct {
 	Cmd          []string
 	WorkingDir   string
 	User         string // "", name, uid, name:group, uid:gid; resolved in the image
-	StopSignal   string // "", a signal's name or number, as the image has it
+	StopSignal   string // "", or a signal's name or number, unchanged
 	Labels       map[string]string
 }
 

@@ -145,7 +145,7 @@ func TestConfigEnvironment(t *testing.T) {
 	}
 }
 
-// TestConfigIsAllThatIsRead lists what an image says of itself and demesne reads. A label or an annotation cannot change how
+// TestConfigIsAllThatIsRead lists the metadata of an image that demesne reads. A label or an annotation cannot change how
 // a sandbox is isolated (F34): a manifest's annotations are not read at all, and the only label that is read is
 // devcontainer.metadata, with --devcontainer. A new field needs its hostile values in TestEscapeF34Metadata.
 func TestConfigIsAllThatIsRead(t *testing.T) {

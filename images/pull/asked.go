@@ -17,12 +17,12 @@ import (
 // longPause is the wait after a 429 from which on a pull fails at once.
 const longPause = 20 * time.Second
 
-// asked ends attempts when a registry asks to wait for long (429, Retry-After). The library then sleeps for up to a
+// asked ends attempts when a registry asks for a long wait (429, Retry-After). The library then sleeps for up to a
 // minute, four times, and says so only in its debug log. TestPullBusy fails if a new release changes that.
 var asked = &pauses{waiting: map[*idle]bool{}}
 
-// pauses is a hook for the library's log. It sees the messages of the whole process, and assumes that one that asks
-// for patience concerns all pulls in it.
+// pauses is a hook for the library's log. It sees the messages of the whole process. It assumes that a message about a pause
+// concerns all pulls in the process.
 type pauses struct {
 	once    sync.Once
 	mu      sync.Mutex

@@ -8,7 +8,7 @@ import (
 	"strconv"
 )
 
-// AuthFile returns the file with credentials if it is not in one of the usual places: the one of $REGISTRY_AUTH_FILE.
+// AuthFile returns the file with credentials if it is not in one of the usual places: $REGISTRY_AUTH_FILE.
 //
 // Without XDG_RUNTIME_DIR the usual place is below /run/containers (containers-auth.json(5)). Where root's podman has
 // made that directory for itself, an ordinary user may not even look there, and package image would fail. Such a user

@@ -165,7 +165,7 @@ func (p *puller) config(ctx context.Context, m *oci.Manifest) (*oci.ImageConfig,
 	}
 	config, err := oci.ParseConfig(raw, len(m.Layers))
 	if err != nil {
-		// Its digest is that of the manifest, so it is an image's: quiet must not hide the reason.
+		// Its digest is the manifest's, so it is an image's: quiet must not hide the reason.
 		return nil, errorf(events.CodeUnsupported, "%v", err)
 	}
 	return config, nil

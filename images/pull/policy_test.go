@@ -118,7 +118,7 @@ func TestSignatureBomb(t *testing.T) {
 }
 
 // TestPolicySignedBy checks that an image is pulled only with a signature by the right key for this image and
-// name. Otherwise nothing of it is fetched, not even its configuration.
+// name. Otherwise no part is fetched, not even its configuration.
 func TestPolicySignedBy(t *testing.T) {
 	right, wrong := aKey(t), aKey(t)
 	old := &packet.Config{SigLifetimeSecs: 60, Time: func() time.Time { return time.Now().Add(-time.Hour) }}

@@ -115,9 +115,8 @@ func (p *puller) pull(ctx context.Context, ref imageref.Ref) (oci.Digest, error)
 	return p.copy(ctx, src, ref)
 }
 
-// present returns the digest of the image if the store has it complete and the registry has no newer
-// image under that name, and if policy.json allows it. It returns "" if the image must be pulled. A damaged image must be pulled,
-// which repairs it.
+// present returns the digest of the image if the store has all of it and the registry has no newer image under that name, and
+// if policy.json allows it. It returns "" if the image must be pulled. A damaged image must be pulled, which repairs it.
 func (p *puller) present(ctx context.Context, ref imageref.Ref, named reference.Named) (oci.Digest, error) {
 	have, err := p.Store.Lookup(ref)
 	if errors.Is(err, images.ErrNotFound) || errors.Is(err, images.ErrCorrupt) {
@@ -137,8 +136,8 @@ func (p *puller) present(ctx context.Context, ref imageref.Ref, named reference.
 	return have.Digest, p.stillAllowed(ctx, named, have)
 }
 
-// Copy copies the image of an archive into the store under a name, with the same checks as Image. Unless the name is
-// that of the source, the image counts as made here: a pull of the name would ask a registry.
+// Copy copies the image of an archive into the store under a name, with the same checks as Image. Unless the source has this
+// name, the image counts as made here: a pull of the name would ask a registry.
 func Copy(ctx context.Context, src Source, ref imageref.Ref, o Options) (oci.Digest, error) {
 	p := newPuller(o)
 	p.copies = true

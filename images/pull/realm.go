@@ -17,9 +17,9 @@ import (
 	"demesne/images/imageref"
 )
 
-// Realm decides whether the credentials of a registry may go to an address that the registry names, such as that of its
-// token server. Without TLS they go only to the registry's own host, and only if the user allows that for the registry
-// (plain). foreign reports that the address is of another site, which the user must be told.
+// Realm decides whether the credentials of a registry may go to an address that the registry names, such as its token server's.
+// Without TLS they go only to the registry's own host, and only if the user allows that for the registry (plain). foreign
+// reports that the address is of another site, which the user must be told.
 func Realm(registry string, plain bool, to *url.URL) (foreign bool, err error) {
 	host := hostOf(to.Host)
 	switch {

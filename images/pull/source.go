@@ -27,8 +27,8 @@ import (
 
 // A Source provides an image or an index of images. Its methods are safe for concurrent use.
 type Source interface {
-	// Unparsed returns the manifest and its signatures. If instance is not nil, they are those of one
-	// image of the index. Manifest compares the content with the requested digest, if there was one.
+	// Unparsed returns the manifest and its signatures. If instance is not nil, they belong to one image of the index. Manifest
+	// compares the content with the requested digest, if there was one.
 	Unparsed(instance *digest.Digest) types.UnparsedImage
 	// Blob opens a blob from an offset to its end. The caller must verify the content.
 	Blob(ctx context.Context, d oci.Descriptor, offset int64) (io.ReadCloser, error)

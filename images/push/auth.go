@@ -61,7 +61,7 @@ func parseChallenge(h http.Header) (challenge, error) {
 	return challenge{}, errorf(events.CodeDenied, "the registry asks for no authentication that is supported: %.200q", h.Values("WWW-Authenticate"))
 }
 
-// parameters parses name="value", name=value and so on. Values may have commas and escaped quotes.
+// parameters parses pairs such as name="value" or name=value. Values may have commas and escaped quotes.
 func parameters(s string) map[string]string {
 	all := map[string]string{}
 	for s != "" {

@@ -94,7 +94,7 @@ func fileSize(t *testing.T, path string) int64 {
 	return st.Size()
 }
 
-// TestCompressGC checks which compressed forms are kept: those of images, while pushes use them.
+// TestCompressGC checks which compressed forms are kept: the forms of images, while pushes use them.
 func TestCompressGC(t *testing.T) {
 	s := newShop(t)
 	img, blobs := s.compressed("local/app", 100_000)

@@ -50,7 +50,7 @@ func (f Format) level(asked int) (int, error) {
 	return asked, nil
 }
 
-// suffix is what the media type of a layer ends in.
+// suffix returns the end of a layer's media type.
 func (f Format) suffix() string {
 	switch f {
 	case Gzip:

@@ -2,8 +2,8 @@
 // go.podman.io/image/v5 for registries.conf, certs.d, auth.json and credential helpers, so that what works for podman and
 // skopeo works here.
 //
-//	layers     several at once. A layer that the registry has is not sent: the repository has it, or another repository
-//	           of the same registry has it, from which the registry mounts it
+//	layers     several at once. A layer that the registry has is not sent again. If only another repository of the
+//	           registry has it, the registry mounts it from there
 //	           [Copies] of the store records which blobs were sent where
 //	manifest   last, so that a push that fails changes no tag
 //	signature  if asked for, next to the image (sign.go)

@@ -14,7 +14,7 @@ import (
 type Options struct {
 	Store  *images.Store
 	Format Format  // of layers; default: layers keep theirs, and gzip for those that are not compressed
-	Level  int     // of the compression; default: that of the format
+	Level  int     // of the compression; default: the format's
 	Signer *Signer // signs the image; may be nil
 	System *types.SystemContext
 	pull.Transfer

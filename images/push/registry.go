@@ -115,7 +115,8 @@ func transportFor(sys *types.SystemContext, domain string, insecure bool) (*http
 	return t, nil
 }
 
-// certDirs returns the directories that may have a directory for a registry. The first one that has it is used.
+// certDirs returns the directories that may have a directory for a registry. The first one that contains such a directory is
+// used.
 func certDirs(sys *types.SystemContext) ([]string, error) {
 	if sys.DockerPerHostCertDirPath != "" {
 		return []string{sys.DockerPerHostCertDirPath}, nil
@@ -199,7 +200,7 @@ func (r *registry) do(ctx context.Context, method string, to *url.URL, header ht
 	}
 }
 
-// answer sends a request, and gives up when the registry is silent for long.
+// answer sends a request, and gives up when the registry is silent for too long.
 func (r *registry) answer(req *http.Request) (*http.Response, error) {
 	ctx, w := watch(req.Context(), r.idle)
 	resp, err := r.http.Do(req.WithContext(ctx))
@@ -247,7 +248,7 @@ func (r *registry) has(ctx context.Context, d oci.Digest, path string) (bool, er
 	return true, accept(resp, http.StatusOK)
 }
 
-// putManifest gives a manifest a tag, or with tag "" no name but its digest.
+// putManifest uploads a manifest with a tag, or if tag is "" only by its digest.
 func (r *registry) putManifest(ctx context.Context, tag, mediaType string, raw []byte) error {
 	resp, err := r.do(ctx, http.MethodPut, r.url("manifests/"+tag), http.Header{"Content-Type": {mediaType}}, bytes.NewReader(raw), int64(len(raw)))
 	if err != nil {

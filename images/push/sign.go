@@ -98,7 +98,7 @@ func payload(name string, d oci.Digest, now time.Time) ([]byte, error) {
 	})
 }
 
-// sign adds a signature to those of the image: an image whose layers are signatures, under a tag made of the digest.
+// sign adds a signature of the image. The signatures are layers of another image, under a tag made of the digest.
 func (p *pusher) sign(ctx context.Context, name string, d oci.Digest) error {
 	text, err := payload(name, d, time.Now())
 	if err != nil {

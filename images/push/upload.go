@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	// chunk is the size of a request of a resumed upload, whose length must be known before it is sent.
+	// chunk is the size of each request in a resumed upload: its length must be known before it is sent.
 	chunk = 16 << 20
 	// maxSources is the number of repositories that are asked for a blob.
 	maxSources = 4
@@ -70,7 +70,7 @@ func (p *pusher) find(ctx context.Context, u *upload, d oci.Digest) (state event
 		if u.at != nil || ctx.Err() != nil {
 			return "", ctx.Err()
 		}
-		_ = err // likewise
+		_ = err // the blob can still be sent
 	}
 	return "", nil
 }

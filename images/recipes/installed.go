@@ -27,11 +27,11 @@ func (r Recipe) Follow(args []string) []string {
 	return args
 }
 
-// version is what npm accepts as one.
+// version matches the versions that npm accepts.
 var version = lazy.Regexp{Expr: `^[0-9]{1,9}\.[0-9]{1,9}\.[0-9]{1,9}(-[0-9A-Za-z.-]{1,64})?$`}
 
-// installed returns the version of the first program with this name in a list of directories, or "": that of its package of
-// npm, or the name of its file, as native installers call it.
+// installed returns the version of the first program with this name in a list of directories, or "". It is the version of its
+// npm package, or the name of its file, as native installers name it.
 func installed(program, path string) string {
 	for _, dir := range filepath.SplitList(path) {
 		file, err := filepath.EvalSymlinks(filepath.Join(dir, program))

@@ -32,7 +32,7 @@ type Recipe struct {
 	Size  int64 // of the files of the image, with its base; roughly
 	Word  bool  // Name alone is a name of the image, as of those in the catalogue
 
-	// Program is a command. If this machine has it from npm, the argument VERSION is that of its installation: see
+	// Program is a command. If this machine has it from npm, the argument VERSION is the installed version: see
 	// [Recipe.Follow].
 	Program string
 }
