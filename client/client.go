@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Client runs commands in sandboxes. [New] returns one. Its methods, and those of the types that it returns, may be called
+// Client runs commands in sandboxes. [New] returns one. All methods, also of the types that it returns, may be called
 // concurrently. sandbox is the id or the name of a persistent sandbox.
 type Client struct{ *remote }
 
@@ -39,7 +39,7 @@ type EventFilter struct {
 	Type      string
 	Sandbox   string    // id
 	Namespace string    // for the operator, who sees all
-	After     uint64    // begin with the events after the one of that id; 0: with later ones
+	After     uint64    // begin after the event with this id; 0: only new events
 	Last      int       // begin with so many events of the past, at most 200; see [Audit] for its lists
 	Since     time.Time // ignore earlier ones
 }

@@ -27,7 +27,7 @@
 //
 // A command that ends with another exit code than 0 is a result, not an error: see [Result]. An answer of the server that
 // is an error is an [*Error], and matches one of the variables ErrNotFound, ErrDenied, ErrInvalid, ErrConflict, ErrBusy and
-// ErrTooLarge by errors.Is. Other errors are those of the connection, and of the context. The package repeats no request.
+// ErrTooLarge by errors.Is. Other errors come from the connection or the context. The package does not retry.
 //
 // The end of a context ends the request, and with it the command that the request runs. Commands of other requests, jobs
 // and sandboxes live on.

@@ -9,7 +9,7 @@ import (
 	"strconv"
 )
 
-// Egress is what sandboxes may reach, and the questions of those with [Network].Ask.
+// Egress is what sandboxes may reach, and the questions of sandboxes with [Network].Ask.
 type Egress struct{ *remote }
 
 // Egress returns what sandboxes may reach, and their questions.

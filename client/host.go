@@ -55,7 +55,7 @@ func (h Host) Access(ctx context.Context) (*HostAccess, error) {
 	return got[HostAccess](h.remote, ctx, "list host access", http.MethodGet, "/host/access", nil, nil)
 }
 
-// Result waits for the end of a request of this caller, at most 10 minutes.
+// Result waits for the end of one of this caller's requests, at most 10 minutes.
 func (h Host) Result(ctx context.Context, id string, timeout time.Duration) (*HostOutcome, error) {
 	q := query{"wait_seconds": strconv.FormatFloat(timeout.Seconds(), 'f', -1, 64)}
 	return got[HostOutcome](h.remote, ctx, "get host request", http.MethodGet, "/host/requests/"+segment(id), q, nil)

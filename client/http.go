@@ -20,14 +20,14 @@ const DefaultURL = "http://127.0.0.1:7480"
 
 // Options says where a server is. The zero value is the server of this user on this machine.
 type Options struct {
-	// URL is http://HOST:PORT, https://HOST, or unix:PATH. Empty: DefaultURL. Then an empty Token is that of the file
-	// $DEMESNE_STATE/server/token, or ~/.demesne/server/token. Other users of this machine may listen on the port of a
-	// server that does not run, and so learn the token: they cannot with unix:PATH.
+	// URL is http://HOST:PORT, https://HOST, or unix:PATH. Empty: DefaultURL. Then an empty Token is read from
+	// $DEMESNE_STATE/server/token, or ~/.demesne/server/token. Other users of this machine may listen on the port of a server
+	// that does not run, and so learn the token. With unix:PATH they cannot.
 	URL       string
-	Token     string // the server's, or that of a namespace. It is sent only to URL, as it is: use https beyond this machine
+	Token     string // the server's or a namespace's. It is sent only to URL, unencrypted unless URL is https: use https beyond this machine
 	Namespace string // makes the operator one of that namespace's callers; empty: not
 	// HTTP makes the requests; nil: a client of its own. It is copied, and follows no redirect. Its Timeout bounds whole
-	// requests, and so commands and streams: 0 is best.
+	// requests, and therefore commands and streams: 0 is best.
 	HTTP *http.Client
 }
 

@@ -98,7 +98,7 @@ func (a Agents) List(ctx context.Context) ([]Job, error) {
 	return listed[Job](a.remote, ctx, "list agents", "/agents")
 }
 
-// Get describes an agent. Stdout is what it does, and at its end the answer.
+// Get describes an agent. Stdout tells what it does, and at its end has the answer.
 func (a Agents) Get(ctx context.Context, id string) (*Job, error) {
 	return got[Job](a.remote, ctx, "get agent", http.MethodGet, "/agents/"+segment(id), nil, nil)
 }

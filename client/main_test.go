@@ -44,7 +44,7 @@ func testMain(m *testing.M) int {
 	return code
 }
 
-// programs returns the directory of demesne's programs: DEMESNE_BIN, or that of make build.
+// programs returns the directory of demesne's programs: DEMESNE_BIN, or bin/.
 func programs() (string, error) {
 	bin := os.Getenv("DEMESNE_BIN")
 	if bin == "" {

@@ -19,7 +19,7 @@ func (c *Client) RunStream(ctx context.Context, q RunRequest, to Streams) (*Resu
 	return c.stream(ctx, "run", "/run/stream", q, to)
 }
 
-// Exec runs a command. It starts the processes of a stopped sandbox, and resumes those of a paused one.
+// Exec runs a command. It starts a stopped sandbox, and resumes a paused one.
 func (s Sandboxes) Exec(ctx context.Context, sandbox string, q Command) (*Result, error) {
 	return got[Result](s.remote, ctx, "exec", http.MethodPost, at(sandbox, "/exec"), nil, q)
 }

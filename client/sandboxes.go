@@ -135,7 +135,7 @@ func (s Sandboxes) Usages(ctx context.Context, sandbox string) ([]SandboxUsage, 
 	return p.Items, nil
 }
 
-// Receipt returns what the kernel enforces of a sandbox, also of one that has ended not long ago.
+// Receipt returns what the kernel enforces for a sandbox, also for one that ended recently.
 func (s Sandboxes) Receipt(ctx context.Context, sandbox string) (*Receipt, error) {
 	return got[Receipt](s.remote, ctx, "get receipt", http.MethodGet, at(sandbox, "/receipt"), nil, nil)
 }

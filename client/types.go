@@ -49,7 +49,7 @@ type Limits struct {
 	Disk   int64   `json:"disk,omitempty" minimum:"0" doc:"Bytes that the sandbox writes"`
 }
 
-// Network says what a sandbox may reach. Rules are those of demesne's policies, such as example.com or *.example.com:443.
+// Network says what a sandbox may reach. Rules are written as in demesne's policies: example.com or *.example.com:443.
 type Network struct {
 	Mode  string   `json:"mode,omitempty" maxLength:"64" example:"package-managers" doc:"none, package-managers or open; empty: none. At most the operator's"`
 	Allow []string `json:"allow,omitempty" maxItems:"1000"`

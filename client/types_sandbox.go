@@ -86,7 +86,7 @@ type LimitReceipt struct {
 	Fix       string `json:"fix,omitempty"`
 }
 
-// RuleRequest adds rules to those of a sandbox.
+// RuleRequest adds rules to a sandbox's rules.
 type RuleRequest struct {
 	Rules []string `json:"rules" minItems:"1" maxItems:"1000" example:"[\"example.com\"]"`
 }

@@ -14,7 +14,7 @@
 //	demesne-frontend vault    the stored secrets: see package session/vault
 //
 // A link named demesne-mcp starts that frontend, with all arguments. demesne executes this program for its verbs, because
-// its libraries would cost every run milliseconds. Frontends have the same rights: those of their user.
+// its libraries would cost every run milliseconds. All frontends have the rights of their user.
 package main
 
 import (

@@ -1,6 +1,6 @@
 // Package arrivals passes connections between processes: each is a message on a SOCK_SEQPACKET socket, with the connection
 // as its descriptor and the name of a service as its text. demesne-runner sends them, where a sandbox has no network
-// namespace and so no listening socket in it. It trusts the sender, and reads no data of the connections.
+// namespace and therefore no listening socket in it. It trusts the sender, and reads no data of the connections.
 package arrivals
 
 import (

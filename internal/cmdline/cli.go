@@ -40,7 +40,7 @@ var (
 	ErrVersion = errors.New("version requested")
 )
 
-// Command describes one command line: that of a program, or of one verb of a program.
+// Command describes the command line of a program, or of one of its verbs.
 type Command struct {
 	Program  string
 	Name     string   // the verb; empty for the command line of a program without verbs
@@ -152,10 +152,10 @@ type Program struct {
 	Start    []Example // the commands for a first reader, in the short overview
 	Commands []Command
 	Topics   []Topic
-	Habits   habits // likewise: commands
+	Habits   habits // commands that other programs have; an error says which is meant here
 }
 
-// Topic is a text that belongs to no verb. "help NAME" prints it, and the program's manual page has it as a section.
+// Topic is a text that belongs to no verb. "help NAME" prints it, and the program's manual page contains it as a section.
 type Topic struct {
 	Name    string // one word
 	Summary string

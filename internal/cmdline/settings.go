@@ -10,9 +10,9 @@ import (
 	"demesne/internal/text"
 )
 
-// ParseWith is [Command.Parse] for a program with settings. A flag that args omits gets the value of its variable, or else
-// that of the file. Those are by the long names of flags: a text, a number, a boolean, or a list of these for a flag that
-// may be repeated. file is called when the line and the variables were read, because they may name it.
+// ParseWith is [Command.Parse] for a program with settings. A flag that args omits gets its variable's value, or else the
+// file's. The file's keys are the long names of flags. A value is a text, a number or a boolean, or a list of these for a flag
+// that may be repeated. file is called when the line and the variables were read, because they may name it.
 func (c *Command) ParseWith(args []string, getenv func(string) string, file func() (map[string]any, error)) (rest []string, err error) {
 	table, given := c.Table(), map[string]bool{}
 	for i := range table {

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Terminal tells what can be printed on a file besides text. The zero value is that of a pipe or a file.
+// Terminal tells what can be printed on a file in addition to text. The zero value describes a pipe or a file.
 type Terminal struct {
 	Redraw bool // a line can be erased and printed again
 	Color  bool

@@ -24,7 +24,7 @@ func versionLine(program string) string {
 	return fmt.Sprintf("%s %s\n", program, describe(info, runtime.GOOS+"/"+runtime.GOARCH))
 }
 
-// describe returns the version of a build. go install writes that of a tag. Otherwise it is Version. go build in a clone adds
+// describe returns the version of a build. With go install it is the tag's. Otherwise it is Version. go build in a clone adds
 // the commit.
 func describe(info *debug.BuildInfo, platform string) string {
 	version, commit, changed := Version, "", ""

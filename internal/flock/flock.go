@@ -1,7 +1,8 @@
 // Package flock locks files between processes with flock(2), and queues processes in order of arrival.
 //
 //	f, err := flock.Open(ctx, path, os.O_RDWR|os.O_CREATE, flock.Exclusive)   // waits
-//	err := flock.Try(f, flock.Shared)                                         // flock.ErrLocked: another file has it
+//	err := flock.Try(f, flock.Shared)                                         // flock.ErrLocked: another open file holds the
+//	lock
 //	turn, err := flock.JoinQueue(dir, "jobs", id)                             // first come, first served
 //
 // A lock belongs to the open file, not to the process: it ends when the last descriptor of that file is closed, in

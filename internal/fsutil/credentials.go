@@ -33,7 +33,7 @@ func inCheckout() map[string]string {
 var tokenWords = []string{"_auth", "_password", "npmAuth"}
 
 // CredentialsIn returns the existing places in a home directory where programs keep credentials, sessions and histories.
-// With checkout set, the directory is also that of a project, and places that projects have are returned only if they have a token.
+// With checkout set, the directory is also a project's, and places that projects have are returned only if they have a token.
 func CredentialsIn(home string, checkout bool) (paths []string) {
 	projects := inCheckout()
 	for _, name := range credentials {

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestReadGuarded checks which files are refused: those of others, of other kinds and of other sizes.
+// TestReadGuarded checks which files are refused: other owners', other kinds and other sizes.
 func TestReadGuarded(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name string, mode os.FileMode) string {

@@ -31,7 +31,7 @@ func (e WalkEntry) Open() (*os.File, error) {
 	return openSame(e.in, e.Name(), has)
 }
 
-// Info looks the entry up by descriptor, while that of a DirEntry uses a path.
+// Info looks the entry up by descriptor, while a DirEntry's Info uses a path.
 func (e WalkEntry) Info() (fs.FileInfo, error) { return e.in.Lstat(e.Name()) }
 
 // Readlink returns the target of a symbolic link.

@@ -13,8 +13,8 @@ import (
 	"github.com/tailscale/hujson"
 )
 
-// maxBrackets bounds the brackets of a text, and so its depth: its parser takes at most 64 MiB of stack. Brackets in strings
-// count too.
+// maxBrackets bounds the brackets of a text, and thereby its depth: its parser takes at most 64 MiB of stack. Brackets in
+// strings count too.
 const maxBrackets = 30_000
 
 // Standardize returns the text as JSON: spaces replace comments, trailing commas and a byte order mark, so that each offset

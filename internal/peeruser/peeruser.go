@@ -53,8 +53,8 @@ func Of(c net.Conn) (uid int, err error) {
 	return 0, cmp.Or(err, ErrNone)
 }
 
-// unixPeer does that for a unix socket. It fails for a process of this user in another user namespace, such as that of
-// a sandbox. Root is root of this namespace, whose processes need no socket to control this one.
+// unixPeer does that for a unix socket. It fails for a process of this user in another user namespace, such as a sandbox's.
+// Root is root of this namespace, whose processes need no socket to control this one.
 func unixPeer(c *net.UnixConn) (uid int, err error) {
 	rc, err := c.SyscallConn()
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 // OwnHome keeps root out of other users' home directories. It sets $HOME and $XDG_RUNTIME_DIR for this process and
 // its children.
 //
-// sudo -E, and some configurations of sudo, leave $HOME and $XDG_RUNTIME_DIR as those of the calling user. Files
+// sudo -E, and some configurations of sudo, leave the calling user's $HOME and $XDG_RUNTIME_DIR set. Files
 // that root creates there would get in that user's way later, and that user could replace files that root's runner
 // trusts. So for root, and for no other user, the owner of the directory decides. If another user owns $HOME, root
 // uses the home of /etc/passwd, provided that root owns it, with the run directory inside it. In a container whose
