@@ -70,8 +70,8 @@ func (a *asks) of(sandbox string) asker {
 // Every stands for every sandbox in [Service.Answer]: for those that no other function answers for.
 const Every = ""
 
-// Answer makes ask answer the questions about a sandbox until done is called. It is for frontends that use the sandbox
-// otherwise than by Run and Exec. ask may be nil.
+// Answer makes ask answer the questions about a sandbox until done is called. It is for frontends that use the sandbox in other
+// ways than Run and Exec. ask may be nil.
 func (s *Service) Answer(sandbox string, ask func(q runner.Question, readable []string) (allow, answered bool)) (done func()) {
 	return s.asks.listen(sandbox, ask)
 }

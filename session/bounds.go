@@ -13,7 +13,7 @@ type Bounds struct {
 	Egress string        // the widest mode
 	Limits runner.Limits // of a sandbox whose caller asks for none
 
-	Max          runner.Limits // the most that a caller may ask for; 0: that of Limits, or none
+	Max          runner.Limits // the most that a caller may ask for; 0: as in Limits, or no bound
 	MaxTimeout   time.Duration // of a command; 0: none
 	MaxSandboxes int
 	MaxCost      float64 // US dollars of an agent with its children

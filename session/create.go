@@ -42,8 +42,8 @@ type CreateOptions struct {
 	// refused, because the sandbox may have made them.
 	OutInside bool
 
-	// Unasked names the arguments that the caller left out: "image", "egress", or a limit. With Spec.Key they may
-	// differ from those of the sandbox that has the key.
+	// Unasked names the arguments that the caller left out: "image", "egress", or a limit. With Spec.Key they may differ from
+	// the arguments of the sandbox with that key.
 	Unasked []string
 }
 
@@ -83,10 +83,10 @@ type pending struct {
 	spec runner.Spec
 	out  *outDir
 
-	unreserve func() // gives up the place that spec.Slot names, unless a sandbox has it; nil: no place was reserved
+	unreserve func() // gives up the place that spec.Slot names, unless a sandbox holds it; nil: no place was reserved
 }
 
-// create makes the sandbox of st, or finds the one of its key.
+// create makes the sandbox of st, or finds the one with its key.
 func (st *pending) create(ctx context.Context, conn *connection) (sb *Sandbox, err error) {
 	err = st.root.make(ctx, st.spec, conn, func(ctx context.Context, spec runner.Spec) error {
 		sb, err = conn.create(ctx, spec)
@@ -316,8 +316,8 @@ func (s *Service) ForkAttached(ctx context.Context, from, out string, mounts []r
 	return id, err
 }
 
-// requested returns the properties that c asks of a keyed sandbox, and marks those that are defaults. The rules of its
-// egress include this machine's mirrors, so the caller's words are compared instead.
+// requested returns the properties that c requests for a keyed sandbox, and marks the defaults. Its egress rules are the
+// caller's words, not the resulting rules, which include this machine's mirrors.
 func (c CreateOptions) requested(st *pending) ([]runner.Argument, error) {
 	mode := runner.NoEgress
 	if e := st.spec.Egress; e != nil && e.Mode != "" {

@@ -33,7 +33,7 @@ type Egress struct {
 	// Ask is how long a connection waits for Callbacks.Ask; 0: no questions.
 	Ask time.Duration
 
-	Secrets []runner.Secret `json:"-"` // in addition to those of Options.Secrets. A restart has those of Options.SecretsOf
+	Secrets []runner.Secret `json:"-"` // in addition to Options.Secrets. A restart takes Options.SecretsOf's
 
 	Routes []runner.Route `json:"-"` // HTTP services on the sandbox's loopback; any mode may have them
 	Group  string         // see runner.Egress; any mode may have one

@@ -16,7 +16,7 @@ var (
 	ErrQueueFull error = busy("the queue is full: too many commands wait")
 	// ErrUnrecorded means that nothing may start now, because the audit log would not have it.
 	ErrUnrecorded error = busy("nothing starts now, because the audit log cannot be written")
-	// ErrConflict is an ErrInvalid whose cause is what exists: a name that is in use, or the state of a sandbox.
+	// ErrConflict is an ErrInvalid caused by the present state: a name is in use, or a sandbox has another state.
 	ErrConflict = fmt.Errorf("%w: conflict", ErrInvalid)
 	// ErrRegistry means that an image's registry did not answer, or answered with an error of its own.
 	ErrRegistry = errors.New("the registry does not answer")

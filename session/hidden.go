@@ -23,7 +23,7 @@ type hiddenValues struct {
 // hiddenMost bounds the number of sandboxes.
 const hiddenMost = 4096
 
-// add adds the values of secrets to those of a sandbox.
+// add adds the values of secrets to a sandbox's.
 func (h *hidden) add(sandbox string, secrets []runner.Secret) {
 	if len(secrets) == 0 {
 		return

@@ -259,7 +259,7 @@ func parseManifest(r io.Reader) (*Manifest, error) {
 	return &m, nil
 }
 
-// change says what changed besides the content.
+// change says what changed in addition to the content.
 func (f manifestFile) change(now manifestFile) string {
 	switch {
 	case f.Link != now.Link && f.Link != "" && now.Link != "":

@@ -43,7 +43,7 @@ func OutputName() string {
 	return stamped(time.Now(), fmt.Sprintf("%0*x", randomDigits, rand.Uint32()))
 }
 
-// isOurs reports whether name is that of an output directory, or of the directory of a sandbox's downloads: its id.
+// isOurs reports whether name names an output directory, or the directory of a sandbox's downloads: its id.
 func isOurs(name string) bool {
 	random, digits := name, 12
 	if stamp, rest, ok := strings.Cut(name, "-"); ok {

@@ -17,12 +17,12 @@ import (
 	"demesne/runner/client"
 )
 
-// outputs is the output root with the directories in it: those of sandboxes, and of their logs, marks and
+// outputs is the output root with the directories in it: the sandboxes', and the directories of their logs, marks and
 // manifests.
 type outputs struct {
 	dir      string          // see Options.OutputRoot
 	frontend runner.Frontend // whose directories are made
-	marks    bool            // also those of the command line
+	marks    bool            // also the command line's
 }
 
 // root returns the directory of the output directories, which may not exist.

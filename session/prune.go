@@ -37,8 +37,8 @@ type pruned struct {
 
 // PruneOutputs removes output directories that are not in use, and are empty or last changed before the given time. It
 // recognizes them by the form of their names, and touches no others. A directory is in use while a process holds its
-// lock (flock(2)) or a sandbox has it. It lists the directories first and the sandboxes afterwards, so one created in
-// between is not a candidate. A directory's age is that of its last inode change (ctime), which no sandbox can set.
+// lock (flock(2)) or a sandbox uses it. It lists the directories first and the sandboxes afterwards, so one created in
+// between is not a candidate. A directory's age is the time since its last inode change (ctime), which no sandbox can set.
 //
 // All frontends share the output root, so it asks the runner as the command line, which sees every sandbox.
 //
@@ -71,7 +71,7 @@ func pruneJobs(before time.Time) (removed int, err error) {
 	return store.Prune(before)
 }
 
-// PruneMost removes output directories likewise: the empty ones, and the oldest of more than the user may have.
+// PruneMost removes output directories in the same way: the empty ones, and the oldest of more than the user may have.
 func (s *Service) PruneMost(ctx context.Context) error {
 	most, err := s.quota.outputs()
 	if err == nil {

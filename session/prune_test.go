@@ -87,7 +87,7 @@ func TestPruneOld(t *testing.T) {
 	}
 }
 
-// TestPruneTooMany checks that the newest directories are kept, besides those in use.
+// TestPruneTooMany checks that the newest directories are kept, in addition to directories in use.
 func TestPruneTooMany(t *testing.T) {
 	var names []string
 	for i := range 10 {

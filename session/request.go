@@ -50,7 +50,7 @@ type Job struct {
 	Cost    *Cost      // of an agent, so far; nil: the job is not an agent
 }
 
-// Listing is what one frontend has.
+// Listing lists one frontend's sandboxes and jobs.
 type Listing struct {
 	Sandboxes []Listed    // persistent ones, the oldest first
 	Jobs      []ListedJob // the newest first

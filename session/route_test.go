@@ -375,8 +375,8 @@ func (clock) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// listener is a Python program that prints the median age of the events that it reads, in microseconds. The clock is
-// that of the machine.
+// listener is a Python program that prints the median age of the events that it reads, in microseconds. It uses the machine's
+// clock.
 const listener = `
 import os, socket, statistics, sys, time
 s = socket.create_connection(("127.0.0.1", int(sys.argv[1])))

@@ -37,14 +37,14 @@ type RunOptions struct {
 
 	// Next returns a further command for the same sandbox, which ends with the last one. It is called with the result of
 	// each command that was not killed, and may wait. nil, or no command: done is the last one. Only Run calls it, for
-	// a sandbox without a key and with collected output, which goes on. Its error is that of the run.
+	// a sandbox without a key and with collected output, which goes on. Its error becomes the run's.
 	Next func(ctx context.Context, done *RunResult) (*runner.Command, error) `json:"-"`
 
 	// Steps is a list of commands in place of one: see RunSteps.
 	Steps steps
 
-	// Shown is how many bytes of stdout a frontend shows. Of a longer one that is collected, the result has the head too, and
-	// the whole is kept in a file: stdout.log of Logs, else one below the sandbox's id in the output root. It is at most
+	// Shown is how many bytes of stdout a frontend shows. If a collected stream is longer, the result has the head too, and a
+	// file has the whole: stdout.log of Logs, else one below the sandbox's id in the output root. It is at most
 	// runner.OutputKept; 0: neither.
 	Shown int
 
@@ -130,7 +130,7 @@ func (s *Service) Run(ctx context.Context, c CreateOptions, r RunOptions, cb Cal
 	return done, err
 }
 
-// complete completes the command with what the image says of it.
+// complete completes the command by the image's configuration.
 func (st *pending) complete(r *RunOptions) error {
 	if r.Complete == nil {
 		return nil
@@ -236,7 +236,7 @@ func (s *Service) Exec(ctx context.Context, idOrName string, r RunOptions, cb Ca
 	return s.within(ctx, sb, r, cb)
 }
 
-// lookAgain reports whether err says that the runner does not know the sandbox, and so has done nothing with it.
+// lookAgain reports whether err says that the runner does not know the sandbox, and therefore has done nothing with it.
 func lookAgain(err error) bool {
 	var e *ipc.Error
 	return errors.As(err, &e) && e.Code == ipc.CodeNoSuchSandbox

@@ -42,7 +42,7 @@ import (
 	"demesne/session/events"
 )
 
-// Options configures a Service. The zero value is that of the command line.
+// Options configures a Service. The zero value is for the command line.
 type Options struct {
 	OutputRoot string                                                // empty: client.OutputRoot
 	Mark       bool                                                  // lets MCP and HTTP callers of the namespace read the output directories of runs
@@ -52,14 +52,15 @@ type Options struct {
 	Images     func() (*images.Client, error)                        // nil: [OpenImages]
 	Runner     client.Options                                        // without Ask and Restart
 
-	// MostSandboxes bounds the persistent sandboxes of the Service's frontend, besides the user's own bound; 0: no bound.
+	// MostSandboxes bounds the persistent sandboxes of the Service's frontend, in addition to the user's own bound; 0: no
+	// bound.
 	MostSandboxes int
 
 	// Secrets returns the caller's credentials, for sandboxes that are made or restarted, and for commands in
 	// existing ones. It is called when they are needed, perhaps more than once. nil: none.
 	Secrets func() ([]runner.Secret, error)
 
-	// SecretsOf returns the credentials of a sandbox that is about to be restarted, beside those of Secrets. nil: none.
+	// SecretsOf returns the credentials of a sandbox that is about to be restarted, in addition to Secrets. nil: none.
 	SecretsOf func(runner.Spec) []runner.Secret
 
 	// Routes returns the routes of a sandbox that is about to be restarted. Their Token and Header are used, by Port. nil,
@@ -89,7 +90,7 @@ type Callbacks struct {
 	Stream func(output string)
 
 	// Ask decides whether the sandbox may reach a name that no rule covers. It may take as long as Egress.Ask.
-	// readable lists the host's paths that the sandbox can read, and so could send. Without an answer the name is
+	// readable lists the host's paths that the sandbox can read, and therefore could send. Without an answer the name is
 	// denied, and the next attempt asks again.
 	Ask func(q runner.Question, readable []string) (allow, answered bool)
 }

@@ -63,7 +63,7 @@ func (r RunOptions) ExecSteps(ctx context.Context, s *Service, idOrName string, 
 	return all, nil
 }
 
-// Joined returns the results of a list of commands as one: that of the first failure, or else of the last command. A
+// Joined returns the results of a list of commands as one: the first failure's, or else the last command's. A
 // failure that the list allows is not a failure of the whole.
 func Joined(all []*RunResult) *RunResult {
 	shown := slices.IndexFunc(all, func(d *RunResult) bool { return d.Failed })

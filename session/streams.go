@@ -127,7 +127,7 @@ func (c *collector) drop() { c.place(nil) }
 type stream struct {
 	also io.Writer
 	dir  string // file system of the file that keeps the text; empty: only the end is kept
-	// spill is likewise that of a file for a text that becomes longer than shown; empty: none.
+	// spill is the file system of the file for a text that becomes longer than shown; empty: there is no file.
 	spill string
 	shown int    // 0: any length
 	head  []byte // of a text that is longer

@@ -14,8 +14,7 @@
 //
 // It is files and not a database, because each line can be written by one write(2), a kill leaves at most one partial
 // line, which the next append removes, and sha256sum and jq can check and read it. The package links the standard
-// library only, so that the command line can read logs. It makes no claim about a crash of the machine beyond the last
-// second: see [Log.Append].
+// library only, so that the command line can read logs. A crash of the machine may lose the last second: see [Log.Append].
 package audit
 
 import (
@@ -35,8 +34,8 @@ import (
 	"demesne/session/events"
 )
 
-// Variable names a directory. Every program of demesne appends what it does to the log there. A server sets it for the
-// programs that it executes, such as those of jobs and agents.
+// Variable names a directory. Every program of demesne appends what it does to the log there. A server sets it for the programs
+// that it executes, such as jobs' and agents'.
 const Variable = "DEMESNE_AUDIT_LOG"
 
 // Bounds.
@@ -117,7 +116,7 @@ func (l *Log) sync() error {
 }
 
 // Append appends an event, and returns it with its number and time. A killed process loses no event that was appended. A
-// machine that loses power may lose those of the last second.
+// machine that loses power may lose the last second's events.
 func (l *Log) Append(e events.Event) (events.Event, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

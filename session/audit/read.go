@@ -114,7 +114,7 @@ type Report struct {
 	First   uint64   `json:"first"` // number of the first entry; above 1: older ones were removed
 	Last    uint64   `json:"last"`
 	Sum     string   `json:"sha256"` // of the last entry's line
-	Wrong   []string `json:"wrong"`  // empty: nothing is
+	Wrong   []string `json:"wrong"`  // empty: the log is intact
 }
 
 // wrongMost bounds the list of what is wrong.

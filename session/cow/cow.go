@@ -29,7 +29,7 @@ import (
 	"demesne/runner/client"
 )
 
-// Set is what one sandbox changed in directories with mode cow, while the directories stay as they are:
+// Set holds the changes of one sandbox in directories with mode cow, while the directories stay as they are:
 //
 //	ROOT/ID/changes.json    the directories, and the caller's files as the changes were first looked at
 //	ROOT/ID/0/up, 0/work    the upper of the first directory; 0 is locked while a sandbox uses it
@@ -143,7 +143,7 @@ func clockOf(dir *os.File, other string) (time.Time, error) {
 
 func (c *Set) upper(i int) string { return filepath.Join(c.path, fmt.Sprint(i)) }
 
-// save writes the record anew.
+// save replaces the record.
 func (c *Set) save() error {
 	return fsutil.WriteRecord(filepath.Join(c.path, recordName), c, maxRecord)
 }

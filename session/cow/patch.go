@@ -14,7 +14,7 @@ import (
 	"demesne/rootfs/upper"
 )
 
-// Patch is what one edit changes, as a person reads it.
+// Patch shows a person what one edit changes.
 type Patch struct {
 	upper.Texts
 	Head  []string // lines before the hunks

@@ -164,7 +164,7 @@ func (p *Policy) Rules(mode string, all []string) (allow []string, err error) {
 	return allow, nil
 }
 
-// MayAnswer checks that a caller may answer a sandbox's question, and so allow any public name. own means that the caller
+// MayAnswer checks that a caller may answer a sandbox's question, and thereby allow any public name. own means that the caller
 // has the operator's token. Below the mode open only the operator may.
 func (p *Policy) MayAnswer(own bool) error {
 	switch {

@@ -8,7 +8,7 @@ import (
 	"demesne/runner"
 )
 
-// Granted is what a caller gets who asks for limits and for the time of a command.
+// Granted has the limits and the time of a command that a caller gets for its request.
 type Granted struct {
 	Limits  runner.Limits
 	Timeout time.Duration // 0: there is no bound

@@ -38,7 +38,7 @@ func (p *Policy) Grant(asked runner.Limits, timeout time.Duration) Granted {
 	return g
 }
 
-// Change returns the limits that replace those of a live sandbox. A zero leaves a limit as it is.
+// Change returns the limits that replace a live sandbox's. A zero leaves a limit as it is.
 func (p *Policy) Change(asked runner.Limits) runner.Limits {
 	usual := *p
 	usual.Limits = runner.Limits{}

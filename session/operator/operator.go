@@ -1,13 +1,13 @@
 // Package operator decides what a caller who is not the user may ask: a model, or a client of a namespace of the HTTP API.
-// Each frontend asks a [Policy] before it makes a request of package session, so that there is one rule for every door.
+// Each frontend asks a [Policy] before it calls package session, so that all frontends follow one rule.
 //
 //	operator.go     bounds, as an operator sets them, and a policy of them
 //	environment.go  bounds from the variables of a program for models, or else from the machine
 //	limits.go       limits of a sandbox, the time of a command, the cost of an agent
 //	images.go       images; egress.go: modes and rules of the network; secrets.go: stored credentials
 //
-// A Policy decides and changes nothing. What a frontend makes of a limit that is too high is a matter of its protocol: a
-// model gets an error that it can act on, and a client of E2B's protocol, which knows no ceilings, gets less.
+// A Policy decides and changes nothing. A frontend's protocol decides what happens to a limit that is too high: a
+// model gets an error that it can act on, and a client of E2B's protocol, which has no ceilings, gets less.
 package operator
 
 import (

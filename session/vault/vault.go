@@ -11,7 +11,7 @@
 //     nothing. A reader of both files knows all values.
 //   - a file elsewhere, or the output of a command, such as one that asks a keyring.
 //
-// A sandbox sees neither: demesne's own directory is in no sandbox. Values are bounded, and no method but Get and Values returns them.
+// A sandbox sees neither: demesne's own directory is in no sandbox. Values are bounded, and only Get and Values return them.
 package vault
 
 import (
@@ -60,7 +60,7 @@ func (invalid) Is(target error) bool { return target == ErrInvalid }
 // Secret is a credential.
 type Secret struct {
 	Namespace string    `json:"namespace"`
-	Name      string    `json:"name"` // that of a variable
+	Name      string    `json:"name"` // a variable's name
 	Value     string    `json:"value,omitempty"`
 	Host      string    `json:"host,omitempty"`   // HOST or HOST:PORT that may get the value; empty: the caller says
 	Header    string    `json:"header,omitempty"` // the only header that may have it; empty: any
@@ -122,7 +122,7 @@ func Default(key string) (*Vault, error) {
 	return Open(dir, source), nil
 }
 
-// Add adds a secret, and reports whether it replaced the one of that name. It sets Added.
+// Add adds a secret, and reports whether it replaced one with that name. It sets Added.
 func (v *Vault) Add(s Secret) (replaced bool, err error) {
 	if err := s.check(); err != nil {
 		return false, invalid{err}
@@ -201,7 +201,7 @@ const (
 	lockFile    = "lock"
 )
 
-// change replaces the secrets by what f makes of them.
+// change replaces the secrets by f's result.
 func (v *Vault) change(f func(map[string]Secret) error) error {
 	if err := os.MkdirAll(v.dir, 0o700); err != nil {
 		return err
