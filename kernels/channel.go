@@ -39,7 +39,7 @@ const (
 	Sub    = string(zmq4.Sub)    // iopub: this end subscribes to all topics
 )
 
-// errGreeting is the error of a stream whose other end makes no ZeroMQ socket of it.
+// errGreeting is the error of a stream whose other end does not speak ZeroMQ's protocol.
 var errGreeting = errors.New("greeting")
 
 // zmtpChannel is a ZeroMQ socket with one peer.

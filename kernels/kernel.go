@@ -90,7 +90,7 @@ func (k *Kernel) Relay(take func(*Message)) {
 	k.relay = take
 }
 
-// Forward sends a request of another client as it is.
+// Forward sends another client's request unchanged.
 func (k *Kernel) Forward(m *Message) error { return k.Shell.Send(m) }
 
 // receive hands a channel's messages to the requests that they answer.
@@ -401,7 +401,7 @@ func (k *Kernel) wait(ctx context.Context, r *request) error {
 	select {
 	case <-r.done:
 	case <-time.After(idleGrace):
-	case <-ctx.Done(): // the code has ended all the same
+	case <-ctx.Done(): // the code has ended in any case
 	case <-k.over:
 	}
 	return nil

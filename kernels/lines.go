@@ -41,7 +41,7 @@ type lines struct {
 	delivered uint64     // the last mark whose message has been delivered
 	pumps     [2]bool    // the outputs that have not ended
 	late      [2]bool    // the outputs that did not wait for the message of their last mark: it may be forged
-	moved     uint64     // pieces of output that have been delivered, but for those of late outputs
+	moved     uint64     // pieces of output that have been delivered, without late outputs' pieces
 }
 
 type received struct {
@@ -56,7 +56,7 @@ const (
 	maxPiece   = 64 << 10
 )
 
-// mark returns the mark that a kernel makes of the key that it was given. The mark is not text, so that code which prints
+// mark returns the mark that a kernel makes from its key. The mark is not text, so that code which prints
 // the kernel's arguments does not print it.
 func mark(key string) []byte { return []byte("\x00\x01" + key + "\x02") }
 

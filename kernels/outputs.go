@@ -112,8 +112,8 @@ type content struct {
 	Traceback []string `json:"traceback"`
 }
 
-// take adds a message of the iopub channel. It ignores messages that are not outputs, and those with another content than
-// their type says.
+// take adds a message of the iopub channel. It ignores messages that are not outputs, and messages whose content does not fit
+// their type.
 func (c *collector) take(m *Message) {
 	if c.raw != nil {
 		c.raw(m)

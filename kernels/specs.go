@@ -27,14 +27,14 @@ type Spec struct {
 	Env           map[string]string `json:"env"`
 }
 
-// Root is what a sandbox's root has for kernels.
+// Root lists the kernels and their programs in a sandbox's root.
 type Root struct {
 	Specs    []Spec            // each name once; the first directory wins
-	Programs map[string]string // those asked for that exist: the path by name
+	Programs map[string]string // the requested ones that exist: the path by name
 }
 
-// specDirs are the places of kernelspecs, in Jupyter's order (jupyter_core documentation, "Data files"). A Python outside
-// of /usr has its own beside its programs, so PATH leads to those of virtual environments.
+// specDirs are the places of kernelspecs, in Jupyter's order (jupyter_core documentation, "Data files"). A Python outside of
+// /usr has its own beside its programs, so PATH leads to virtual environments' kernelspecs.
 var specDirs = []string{
 	"$JUPYTER_PATH", "$JUPYTER_DATA_DIR", "$XDG_DATA_HOME/jupyter", "$HOME/.local/share/jupyter",
 	"$PATH/../share/jupyter", "/usr/local/share/jupyter", "/usr/share/jupyter",

@@ -47,7 +47,7 @@ type Running struct {
 	ended   chan struct{}
 
 	mu   sync.Mutex
-	said text.Last // what the process wrote besides its messages
+	said text.Last // what the process wrote in addition to its messages
 	open int       // outputs that have not ended; then quiet is closed
 
 	quiet chan struct{}
@@ -129,8 +129,8 @@ func start(ctx context.Context, sb Sandbox, s Spec, dir, workdir string) (*Runni
 	return r.attach(ctx, o, err)
 }
 
-// Stdin connects to the channel on which the kernel asks for input, such as that of Python's input(), if the code's request
-// allows it. The channel is nil for a kernel that never asks.
+// Stdin connects to the channel on which the kernel asks for input, as by Python's input(), if the code's request allows it.
+// The channel is nil for a kernel that never asks.
 func (r *Running) Stdin(ctx context.Context) (Channel, error) {
 	if r.stdin == nil {
 		return nil, nil
@@ -220,7 +220,7 @@ func (r *Running) run(ctx context.Context, sb Sandbox, cmd runner.Command, p *pi
 	return nil
 }
 
-// listen keeps what the process writes besides its messages.
+// listen keeps what the process writes in addition to its messages.
 func (r *Running) listen(from *os.File) {
 	b := make([]byte, 4096)
 	for {
@@ -245,7 +245,7 @@ func (r *Running) hear(b []byte) {
 	}
 }
 
-// Said returns the last bytes that the process wrote besides its messages. They are untrusted.
+// Said returns the last bytes that the process wrote in addition to its messages. They are untrusted.
 func (r *Running) Said() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -319,7 +319,7 @@ func (r *Running) dial(ctx context.Context, sb Sandbox, port uint16, socket, key
 // dials bounds the attempts to connect to one socket.
 const dials = 5
 
-// unreached is the error of a kernel that could not be reached at its ports, and so is ended.
+// unreached is the error of a kernel that could not be reached at its ports, and is therefore ended.
 type unreached string
 
 func (u unreached) Error() string        { return "connect to kernel: " + string(u) }

@@ -49,7 +49,7 @@ type Session struct {
 	used   time.Time // when the last of them ended, or the kernel had started
 }
 
-// Start makes a sandbox, or finds the one of its key, and starts a kernel in it. It waits until the kernel answers, and
+// Start makes a sandbox, or finds the one with its key, and starts a kernel in it. It waits until the kernel answers, and
 // until the dependencies are installed. An installation that fails is not an error: see [Session.Installed].
 func Start(ctx context.Context, s *session.Service, o Options, cb session.Callbacks) (_ *Session, err error) {
 	c, err := begin(ctx, s, o, cb)

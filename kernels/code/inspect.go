@@ -15,7 +15,7 @@ import (
 	"demesne/session"
 )
 
-// State is what a session's processes have in memory. Its texts come from the sandbox and are untrusted.
+// State describes the memory of a session's processes. Its texts come from the sandbox and are untrusted.
 type State struct {
 	Variables []Variable
 	More      int               // variables that are left out

@@ -21,7 +21,7 @@ import (
 	"demesne/session"
 )
 
-// conversation is what a kernel of a language is expected to answer. The cases are those of Jupyter's own tests of kernels
+// conversation is what a kernel of a language is expected to answer. The cases come from Jupyter's own tests of kernels
 // (jupyter_kernel_test); a member that is empty is left out.
 type conversation struct {
 	info                  string // name of the language
@@ -37,7 +37,7 @@ type conversation struct {
 	update                string // shows "first", and replaces it by "second"
 	input                 string // asks for input, which fails
 	set, wait, get, isSet string // sets a variable; runs for long; returns the variable's value
-	async                 string // awaits at the top level; its value is the one of result
+	async                 string // awaits at the top level; its value is result's
 }
 
 var python = conversation{

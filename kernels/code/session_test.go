@@ -20,7 +20,7 @@ import (
 	"demesne/session"
 )
 
-// desk has a Service with directories of its own. At the end of the test nothing of its sandboxes remains.
+// desk has a Service with directories of its own. At the end of the test it removes its sandboxes.
 type desk struct {
 	testing.TB
 	*session.Service
@@ -84,7 +84,7 @@ func (d *desk) processes() (found []string) {
 	return found
 }
 
-// options returns those of a session of the language on the host's files, with demesne's own kernel.
+// options returns the options of a session of the language on the host's files, with demesne's own kernel.
 func options(t testing.TB, name string) code.Options {
 	t.Helper()
 	l, known := languages.Find(name)

@@ -92,7 +92,7 @@ type Store struct {
 
 	mu     sync.Mutex
 	slots  []*slot // the oldest first
-	past   []ended // the last sessions that ended otherwise than by Stop
+	past   []ended // the last sessions that did not end by Stop
 	closed bool
 	sweep  *time.Timer // calls tidy
 	next   time.Time   // when it does; zero: no call is planned
@@ -349,7 +349,8 @@ func (s *Store) due(c *Session, now time.Time) (at time.Time) {
 	return at
 }
 
-// plan has tidy called at that time or earlier; zero: within deadGrace, because a session may die. s.mu must be held.
+// plan schedules tidy for that time or earlier. With zero it is at most deadGrace from now, because a session may die. s.mu
+// must be held.
 func (s *Store) plan(at time.Time) {
 	if latest := time.Now().Add(deadGrace); at.IsZero() || at.After(latest) {
 		at = latest

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"image"
 	_ "image/gif"  // decodes figures
-	_ "image/jpeg" // likewise
+	_ "image/jpeg" // decodes figures
 	"image/png"
 	"slices"
 	"strings"
@@ -39,8 +39,8 @@ type figures struct {
 	files code.Figures
 }
 
-// show returns what draws a figure on the terminal, or the path at which it is saved. Both are empty for a bundle whose
-// text says as much. An image is decoded and encoded anew, so that the terminal gets no other bytes.
+// show returns what draws a figure on the terminal, or the path at which it is saved. Both are empty for a bundle without an
+// image, or whose text is enough. An image is decoded and encoded again, so that the terminal gets no other bytes.
 func (g *figures) show(b kernels.Bundle) (drawn, path string, err error) {
 	s, ok := code.Richest(b)
 	if !ok || strings.HasPrefix(s.MIME, "text/") || s.MIME == "application/json" {
@@ -123,7 +123,7 @@ func (e *editor) probe() (can protocol, width int) {
 	return can, width
 }
 
-// protocolOf reads a terminal's answer to probe. typed is what is not part of it.
+// protocolOf reads a terminal's answer to probe. typed is the input around it.
 func protocolOf(answer string) (can protocol, typed string) {
 	before, da1, found := attributesOf(answer)
 	if !found {

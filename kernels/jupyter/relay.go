@@ -41,7 +41,7 @@ type relay struct {
 	notice   string              // for the first execution's output
 }
 
-// request is a request of a client.
+// request is a client's request.
 type request struct {
 	header   kernels.Header
 	peer     *kernels.Peer

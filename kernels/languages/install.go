@@ -44,16 +44,16 @@ for (word in commandArgs(TRUE)) {
   if (!requireNamespace(name, quietly = TRUE)) quit(status = 1)
 }`
 
-// registry is what the packages of one language have in common.
+// registry describes the packages of one language.
 type registry struct {
 	name, version string // expressions
 	join          string // between name and version, in an installer's argument
 	env           []string
 }
 
-// registry returns the registry of a language that has an installer. The grammars are those of PEP 508 and PEP 440,
-// of npm (validate-npm-package-name) and its ranges, and of CRAN ("Writing R Extensions", DESCRIPTION). No name and no
-// version begins with a dash, so none is an option of an installer. None has a slash that npm could read as a path.
+// registry returns the registry of a language that has an installer. The grammars are from PEP 508 and PEP 440, from npm
+// (validate-npm-package-name) and its ranges, and from CRAN ("Writing R Extensions", DESCRIPTION). No name and no version
+// begins with a dash, so none is an option of an installer. None has a slash that npm could read as a path.
 func (l Language) registry() (r registry, known bool) {
 	if len(l.Install) == 0 {
 		return r, false

@@ -8,8 +8,8 @@ type Language struct {
 	// Run has command lines that run a file: its path and the arguments follow. The first one applies whose program the
 	// root has. nil: no such program is usual.
 	Run [][]string
-	// Check reads code from stdin, executes nothing of it, and reports errors of its syntax: see [Language.Problems]. nil:
-	// no such check is known, and Unchecked may say why.
+	// Check reads code from stdin, and reports errors of its syntax without executing it: see [Language.Problems]. nil: there
+	// is no check, and Unchecked may say why.
 	Check     []string
 	Unchecked string
 	Install   []string // installs packages: see [Language.Installer]; nil: no such program is usual

@@ -100,7 +100,7 @@ func OfFile(name string) (Language, bool) {
 	return l, ok
 }
 
-// OfProgram returns the language whose interpreter a program is, by its name: python3.12 and /usr/bin/python3 are Python.
+// OfProgram returns the language of an interpreter, by the program's name: python3.12 and /usr/bin/python3 are Python.
 func OfProgram(program string) (Language, bool) {
 	name := path.Base(program)
 	plain := strings.TrimRight(name, "0123456789.-")

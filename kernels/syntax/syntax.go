@@ -1,4 +1,4 @@
-// Package syntax checks code by the parser of its language, in a sandbox. It executes nothing of the code.
+// Package syntax checks code by the parser of its language, in a sandbox. It does not execute the code.
 package syntax
 
 import (
