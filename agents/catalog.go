@@ -229,7 +229,7 @@ func (c *Catalog) Choose(tool, model string) (*Agent, error) {
 }
 
 // standard chooses the first provider that has a credential and a program. An installed program is preferred to an image
-// of a row. If none has both, the error is the one of the first row with a credential, else of the preferred row.
+// of a row. If none has both, the error is from the first row with a credential, else from the preferred row.
 func (c *Catalog) standard(tool string) (*Agent, error) {
 	var first *Provider
 	var missing error

@@ -151,8 +151,8 @@ func TestProgramMissing(t *testing.T) {
 	}
 }
 
-// TestProgramImage checks the image that has the program: the caller's, or else that of the row if this host has no
-// installation. An installed program gives the default model.
+// TestProgramImage checks the image that has the program: the caller's, or else the row's if this host has no installation. An
+// installed program gives the default model.
 func TestProgramImage(t *testing.T) {
 	bin := install(t, map[string]string{"claude": elf})
 	env := map[string]string{"OPENAI_API_KEY": "x", "ANTHROPIC_API_KEY": "x", "AIDER_KEY": "x", "PATH": bin}

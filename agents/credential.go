@@ -111,7 +111,7 @@ func (c Credential) read() (login, error) {
 	return l, err
 }
 
-// parseClaude reads the file that Claude Code keeps of its own login. Its refresh token is left alone: each use
+// parseClaude reads the file in which Claude Code keeps its own login. Its refresh token is left alone: each use
 // replaces it, and only the program that owns the file may do that.
 func parseClaude(data []byte) (login, error) {
 	var f struct {
@@ -130,7 +130,7 @@ func parseClaude(data []byte) (login, error) {
 	return l, nil
 }
 
-// headers are what the proxy inserts into a request.
+// headers returns the headers that the proxy inserts into a request.
 func (c Credential) headers(l login) map[string]string {
 	value := l.token
 	if c.Scheme != "" {

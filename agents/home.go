@@ -17,7 +17,7 @@ import (
 )
 
 // Seed writes the files of l.Home into a home directory, as its programs expect them. A JSON file that exists keeps
-// its other keys, so a kept home keeps history and settings. Any other file is replaced, except those of l.Keep.
+// its other keys, so a kept home keeps history and settings. Any other file is replaced, except the files in l.Keep.
 //
 // Another session may be using the home. A file is replaced in one step, and only if its content changes. Lists keep
 // their elements, so that what an earlier session needs stays: claude looks up its key in a list while it runs.
@@ -143,7 +143,7 @@ func merge(into, from map[string]any) map[string]any {
 // seedList bounds a merged list: each session may add an element.
 const seedList = 64
 
-// union returns the latest elements of a list, and after them those of another that it lacks.
+// union appends to old the elements of add that it lacks, and returns the last seedList elements.
 func union(old, add []any) []any {
 	for _, v := range add {
 		same := func(o any) bool { return reflect.DeepEqual(o, v) }

@@ -45,7 +45,7 @@ var insidePaths = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`(^|[^\w./-])(/in/\.agent|/in/previous-jobs|/home/agent|/in|/out|/workspace)\b`)
 })
 
-// At returns text with the paths of the host in place of those of a sandbox. p may be nil. It is pure.
+// At returns text with the host's paths in place of a sandbox's. p may be nil. It is pure.
 func (p *Places) At(text string) string {
 	if p == nil {
 		return text

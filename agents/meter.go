@@ -123,7 +123,7 @@ const (
 	usualOutput   = 32768 // tokens of a response that does not say how many, and whose request did not either
 )
 
-// estimate returns the tokens that a request of that many bytes uses at most, if its response has got bytes. maxOutput is
+// estimate returns the most tokens that a request of sent bytes uses, if its response has got bytes. maxOutput is
 // the bound that the request itself sets; 0: none.
 func estimate(sent, got, maxOutput int64) session.Tokens {
 	t := session.Tokens{Input: (sane(sent) + bytesPerToken - 1) / bytesPerToken, Output: max(usualOutput, sane(got))}

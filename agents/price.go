@@ -44,14 +44,14 @@ func (p Price) filled() Price {
 	return p
 }
 
-// searchPrice is what a provider charges for a search of the web, in US dollars, at most: it is the highest of the known
+// searchPrice is the most that a provider charges for a search of the web, in US dollars: the highest of the known
 // prices.
 const searchPrice = 0.035
 
 // prices is the table of the known models. Where a maker charges nothing extra to write its cache, CacheWrite is
 // Input. Prices for long prompts, by what the makers published until November 2026: Anthropic has none above these rows
-// (that of claude-haiku-4-5 covers the long prompts of claude-haiku-5-5), for OpenAI see [surcharge], and the rows of Google
-// and Alibaba have the price of the longest prompts.
+// (claude-haiku-4-5's covers the long prompts of claude-haiku-5-5), for OpenAI see [surcharge], and the rows of Google and
+// Alibaba have the price of the longest prompts.
 var prices = []Price{
 	{"sonnet", 3, 15, 3.75, 0.30},
 	{"opus", 5, 25, 6.25, 0.50},
@@ -85,7 +85,8 @@ var prices = []Price{
 	{"qwen3-coder-flash", 1.60, 9.60, 1.60, 1.60},
 }
 
-// modelSuffix is what ids of one model differ in: a date, "latest", a version of a cloud's catalog, a context size.
+// modelSuffix matches the part in which ids of one model differ: a date, "latest", a version of a cloud's catalog, a context
+// size.
 var modelSuffix = lazy.Regexp{Expr: `(?:[-@]20\d{2}-?\d{2}-?\d{2}|-latest|[-@]default|-v\d+(?::\d+)?|\[\w+\])$`}
 
 // baseModel returns a model's id without its catalog and suffixes: "claude-sonnet-4-5" of
@@ -102,8 +103,8 @@ func baseModel(id string) string {
 	}
 }
 
-// priceOf returns the price of a model, zero if it is unknown. A row of extra precedes the table. The whole id
-// precedes a word of it.
+// priceOf returns the price of a model, zero if it is unknown. A row of extra precedes the table. A row for the whole id
+// precedes one for a word of it.
 func priceOf(model string, extra []Price) Price {
 	if len(model) > nameKept {
 		return Price{}

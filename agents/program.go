@@ -14,7 +14,7 @@ import (
 	"demesne/runner"
 )
 
-// program is what starts an agent's program in a sandbox.
+// program says how to start an agent's program in a sandbox.
 type program struct {
 	argv    []string // the first elements
 	mounts  []runner.Mount
@@ -223,7 +223,7 @@ type finder struct {
 	err     error
 }
 
-// add mounts path at itself, unless the sandbox has it already.
+// add mounts path at itself, unless it is already in the sandbox.
 func (f *finder) add(path string) {
 	if strings.HasPrefix(path, "/usr/") {
 		return

@@ -28,9 +28,9 @@ const (
 )
 
 // ReadReport reports what an agent and its children used. dir is the directory of the agent's job, or its /out. The
-// host's own files in sidecar-results precede those in out, where a sandbox may have written. Each of these has the
-// files of the agent and, in child/NAME, those of each child. A child without a directory is known from results.json.
-// A job that runs has a report as well. extra are rows for the table of prices.
+// host's own files in sidecar-results precede those in out, where a sandbox may have written. Each of these has the files of
+// the agent and, in child/NAME, of each child. A child without a directory is known from results.json. A job that runs has a
+// report as well. extra are rows for the table of prices.
 //
 // A sandbox may have written all of it. ReadReport follows no link, bounds sizes and depth, and ignores other content.
 func ReadReport(dir *os.Root, extra ...Price) (*UsageReport, error) {

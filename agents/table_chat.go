@@ -5,7 +5,7 @@ import "time"
 // The rows of this file use the Chat Completions interface of any server, by the variables that openAIKey names.
 
 // qwenCode is tried with 0.24. Facts:
-//   - It is a script for node 22 or later, in one package. Its format of output is that of claude.
+//   - It is a script for node 22 or later, in one package. Its output has claude's format.
 //   - settings.json must select "openai" as its way to authenticate, or it exits with 1. OPENAI_BASE_URL is the server.
 //   - It retries a 429 for minutes, unless maxRetries is set. `--resume SESSION` continues under the same id.
 //   - It lists tools of MCP servers to the model only after a search for them, unless tools.toolSearch is disabled.
@@ -45,7 +45,7 @@ func qwenCode() Provider {
 // copilotCLI is tried with 1.0.102, against any server of the interface. Facts:
 //   - A subscription of GitHub Copilot is not used: its models need several hosts and a token that the program exchanges.
 //     COPILOT_PROVIDER_BASE_URL selects the server, and COPILOT_OFFLINE stops every other request.
-//   - COPILOT_ALLOW_ALL=true trusts the directory, and so its hooks and MCP servers, without a question.
+//   - COPILOT_ALLOW_ALL=true trusts the directory, and thereby its hooks and MCP servers, without a question.
 //   - Its id of a session is in the last line of its output. `--session-id SESSION` continues under the same id.
 //   - The package is one executable, which unpacks itself below XDG_CACHE_HOME.
 func copilotCLI() Provider {

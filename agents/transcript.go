@@ -39,7 +39,7 @@ type Event struct {
 	Cost    float64   `json:"cost_usd,omitempty"` // so far, as the program itself counts it
 }
 
-// Bounds of what a Transcript keeps of the output of a program that it does not trust.
+// Bounds on what a Transcript keeps. It does not trust the program that wrote the output.
 const (
 	longestLine = 1 << 20 // longer ones are skipped
 	nameKept    = 256     // bytes of an id or a name
@@ -65,7 +65,7 @@ type Transcript struct {
 	outcome
 }
 
-// outcome is what one execution of the program has shown so far.
+// outcome is the state of one execution of the program so far.
 type outcome struct {
 	t      *Transcript
 	events []Event // not yet given to on

@@ -106,7 +106,7 @@ func TestTranscriptReal(t *testing.T) {
 	}
 }
 
-// around allows for a program's own clock, which was not that of lab.
+// around allows for a program's own clock, which was not lab's.
 func around(got, want time.Time) bool {
 	return got.IsZero() == want.IsZero() && got.Sub(want).Abs() <= 2*time.Minute
 }

@@ -1,7 +1,7 @@
 // Package headless runs coding agents in sandboxes, without a terminal: the frontend agent of demesne-frontend.
 //
 //	run PROMPT        runs an agent; demesne agent run executes this
-//	research PROMPT   likewise, with the whole network and without inputs; demesne research executes this
+//	research PROMPT   the same, with the whole network and without inputs; demesne research executes this
 //	attend-job ID     runs an agent as a background job; --background and the MCP server start this
 //	request           runs the agent of one JSON line on stdin, and prints events as JSON lines, the last of them with the
 //	                  result; the MCP server starts this, and closes stdin to end it
@@ -10,7 +10,7 @@
 // Package agents/tree runs the agents. This package has the command lines (console.go), what people see (view.go), and the
 // operator's rules for the MCP servers in the agents' sandboxes (serve.go, hosttools.go).
 //
-// The exit code is that of the agent's program. It is 137 if the run went over its budget, and 125 if the program ended
+// The exit code is the agent program's. It is 137 if the run went over its budget, and 125 if the program ended
 // without having done its work; stderr has the reason.
 package headless
 

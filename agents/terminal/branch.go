@@ -67,7 +67,7 @@ func (b *Branch) freeName(last string) string {
 	return name
 }
 
-// Group changes the name until no attempts of earlier sessions have it: each attempt gets a branch NAME/attempt-N.
+// Group changes the name until no earlier session's attempts use it: each attempt gets a branch NAME/attempt-N.
 func (b *Branch) Group() error {
 	for name, n := b.Name, 2; n < 100; n++ {
 		if _, err := b.project.git("rev-parse", "--verify", "--quiet", "refs/heads/"+b.Name+"/attempt-1"); err != nil {
@@ -78,7 +78,7 @@ func (b *Branch) Group() error {
 	return fmt.Errorf("--fork: the branches %s/attempt-1 and similar ones exist", b.Name)
 }
 
-// Tell says what the clone has.
+// Tell names the clone's commit, and says that uncommitted changes are not in the clone.
 func (b *Branch) Tell(say func(string)) {
 	say(fmt.Sprintf("agent: it works on a clone of commit %.10s; changes that are not committed are not in it", b.base))
 }

@@ -5,7 +5,7 @@
 //	branch.go     the clone of --branch, and the commits that come back as a bundle
 //	session.go    the directory of one session, locked (flock(2)) until its process ends
 //
-// It makes no sandbox and starts no agent: cli/agent does. A sandbox may have written the project and its repository, so git
+// cli/agent makes the sandbox and starts the agent. A sandbox may have written the project and its repository, so git
 // runs without the repository's hooks: see package internal/git.
 package terminal
 

@@ -22,7 +22,7 @@ func agentsDir(home string) string {
 }
 
 // Session is the directory of one session. It is locked until the process ends, even if that is killed. So the next
-// session, or demesne gc, can remove what a killed one left. Sandboxes see only directories inside it, and so cannot
+// session, or demesne gc, can remove what a killed one left. Sandboxes see only directories inside it, and therefore cannot
 // hold its lock.
 //
 //	config          files of the launch, read-only inside

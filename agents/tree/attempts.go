@@ -125,7 +125,7 @@ func (a *attempts) pause(ctx context.Context, reset time.Time) (more bool, err e
 	return true, context.Cause(ctx)
 }
 
-// resume returns the command that continues the session in the same sandbox, or begins anew if there is no session yet.
+// resume returns the command that continues the session in the same sandbox, or starts a new session if no session exists yet.
 func (a *attempts) resume() (*runner.Command, error) {
 	argv := a.launch.Argv
 	if id := a.events.Session(); id != "" {

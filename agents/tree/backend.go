@@ -58,7 +58,7 @@ func (f children) begin(name, tool string) (c *child, drop func(), err error) {
 	}, nil
 }
 
-// created makes the child known: it exists.
+// created adds a new child to its parent.
 func (f children) created(c *child) {
 	f.n.mu.Lock()
 	defer f.n.mu.Unlock()

@@ -101,7 +101,7 @@ func TestBudgetReserve(t *testing.T) {
 	}
 }
 
-// TestBudgetMany checks that of many requests at once no more are in flight than a bound has left, that those that were not
+// TestBudgetMany checks that of many requests at once no more are in flight than a bound has left, that requests that were not
 // forwarded cost nothing, and that a wait ends when a request is settled.
 func TestBudgetMany(t *testing.T) {
 	ended := make(chan string, 100)

@@ -7,6 +7,6 @@
 //	backend.go          its children: names.go, childdir.go, registry.go (jobs), sandboxes.go (sandboxes)
 //	usage.go, budget.go what it uses, and may use
 //
-// The package knows no vendor: package agents plans what is executed. A sandbox never gets a credential. The routes that
-// the proxy provides on its loopback insert it.
+// The package is the same for all vendors: package agents plans what is executed. A sandbox never gets a credential. The routes
+// that the proxy provides on its loopback insert it.
 package tree

@@ -57,7 +57,7 @@ type node struct {
 	ended    agents.Results // once it has ended
 }
 
-// child is what a parent remembers of a child.
+// child is a parent's record of a child.
 type child struct {
 	name, tool, id, out string
 	dir                 *os.File       // out
@@ -67,7 +67,7 @@ type child struct {
 	exitCode            int
 }
 
-// end ends the run, and so all its descendants, with a reason. The first reason stays.
+// end ends the run and all its descendants, with a reason. The first reason stays.
 func (n *node) end(why error) { n.cancel(why) }
 
 // path returns the names that lead to n.
@@ -196,7 +196,7 @@ func (n *node) findPlaces(ctx context.Context) error {
 }
 
 // siblings mounts the outputs of the parent's other children that have ended, beside other mounts. Research has no
-// inputs, and so not these.
+// inputs, so these are not among them.
 func (n *node) siblings(others int) []runner.Mount {
 	if n.parent == nil || n.req.Research {
 		return nil

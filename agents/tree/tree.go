@@ -58,7 +58,7 @@ type Notice struct {
 	ExitCode *int      `json:"exit_code,omitempty"`
 }
 
-// The kinds of notices besides those of package agents.
+// The kinds of notices in addition to package agents' kinds.
 const (
 	NoticeStarted = "started" // Output, Model
 	NoticeUsage   = "usage"   // Total and Turns
