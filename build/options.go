@@ -15,7 +15,7 @@ import (
 	"demesne/runner"
 )
 
-// Options say what to build. Their words are those of the flags of demesne build.
+// Options say what to build. Their words are the flags of demesne build.
 type Options struct {
 	Context   string // directory; -: a tar, or a Containerfile, on stdin; empty: of Recipe
 	File      string

@@ -63,8 +63,8 @@ func (e *environ) Keys() (names []string) {
 	return names
 }
 
-// growth bounds the bytes that evaluating the patterns of a word takes. ${A//x/y} may make of each byte of A a copy of
-// y, which may be such a word itself. If there are quotes or escapes, each pattern counts as part of all others.
+// growth bounds the bytes that evaluating the patterns of a word takes. ${A//x/y} may replace each byte of A by a copy of y,
+// which may be such a word itself. If there are quotes or escapes, each pattern counts as part of all others.
 func growth(word string, values map[string]string) int64 {
 	flat := !strings.ContainsAny(word, "'\"\\`")
 	largest, cost := int64(len(word)), int64(0)

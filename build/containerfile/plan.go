@@ -38,7 +38,7 @@ type Stage struct {
 	Image    string   // of the base, as written; empty with Parent or Scratch
 	Parent   *Stage   // base
 	Scratch  bool     // no base
-	Platform string   // of the base; empty: that of the build
+	Platform string   // of the base; empty: the build's
 	Needs    []*Stage // with Parent, and those that COPY --from and RUN --mount name
 	Line     int
 

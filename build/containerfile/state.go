@@ -217,7 +217,7 @@ func (st *State) apply(c instructions.Command) (*Step, error) {
 	return nil, st.configure(c)
 }
 
-// configure applies a command that makes no layer.
+// configure applies a command that does not make a layer.
 func (st *State) configure(c instructions.Command) error {
 	cfg := &st.Config
 	switch c := c.(type) {

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Place is what the caller gives a file of this machine.
+// Place is what this machine provides to a devcontainer.json.
 type Place struct {
 	Dir     string                            // the workspace, without symbolic links
 	File    string                            // the devcontainer.json, relative to Dir
@@ -93,7 +93,7 @@ func (p *Plan) note(format string, args ...any) {
 // Hooks reports whether commands are executed before the caller's. It is known after Image.
 func (p *Plan) Hooks() bool { return len(p.hooks) > 0 }
 
-// Has is what an image says of itself.
+// Has is what an image's configuration says.
 type Has struct {
 	Metadata string   // the value of MetadataLabel
 	Env      []string // NAME=VALUE

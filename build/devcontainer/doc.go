@@ -8,7 +8,7 @@
 //	err = p.Image(metadata, env)       what the image adds
 //	argv := p.Wrap(argv, persistent)   the hooks before a command
 //
-// A caller gives the texts of other files. The package opens none itself, executes nothing, and knows no runner.
+// A caller gives the texts of other files. The package does not open files, execute programs, or call the runner.
 //
 // The file may come with a repository of a stranger. So it gets nothing of this machine but the workspace, which the
 // caller named: no other directory, no variable, no port, no privilege, no command outside the sandbox. A file that needs

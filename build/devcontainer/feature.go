@@ -39,7 +39,7 @@ type feature struct {
 	rank    int        // of overrideFeatureInstallOrder; the highest is first
 }
 
-// description is what only a feature's file has.
+// description has the fields that occur only in a feature's file.
 type description struct {
 	Options map[string]struct {
 		Default text `json:"default"`
@@ -218,7 +218,8 @@ func (r *resolver) rank(names []string) {
 	}
 }
 
-// order sorts the features in rounds: those of a round need none that is left, and of these the ones of the highest rank.
+// order sorts the features in rounds. A round takes the features that need no other remaining one, and of these the ones with
+// the highest rank.
 func (r *resolver) order() (done []*feature, err error) {
 	left := slices.Clone(r.list)
 	for len(left) > 0 {

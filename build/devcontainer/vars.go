@@ -30,7 +30,7 @@ type values struct {
 	used      int               // bytes that all expanded strings have together
 }
 
-// Bounds of what a stranger's file, or the label of an image, makes of its variables. An image's variable may have
+// Bounds of what a stranger's file, or the label of an image, does with its variables. An image's variable may have
 // megabytes, and a text may name it a hundred thousand times.
 const (
 	maxExpanded = 4 << 20 // bytes, of all strings together

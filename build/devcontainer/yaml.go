@@ -10,8 +10,8 @@ import (
 
 // The parser takes the part of YAML that files of one service are written in: mappings and sequences by indentation, in
 // brackets on one line, and texts on one line. It refuses everything else with the line: anchors, aliases, tags, texts of
-// several lines, several documents, tabs, and keys that occur twice. Another reading of a file than the one of
-// other tools is so impossible.
+// several lines, several documents, tabs, and keys that occur twice. So this parser cannot read a file differently from other
+// tools.
 
 // node is a value of a YAML file.
 type node struct {

@@ -115,7 +115,7 @@ type sandbox struct {
 	needs
 }
 
-// needs are the properties of a sandbox that a step depends on, besides its files.
+// needs are the properties of a sandbox that a step depends on, other than its files.
 type needs struct {
 	user   string // of the image; empty: root
 	online bool   // it has a network
@@ -135,5 +135,5 @@ type fetch struct {
 	mu      sync.Mutex
 	sandbox *session.Sandbox
 	id      string // what the source is now: sha256:HEX of a file, or a commit
-	here    bool   // the sandbox has it, at path
+	here    bool   // it is in the sandbox, at path
 }

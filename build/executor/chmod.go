@@ -14,7 +14,7 @@ type chmod struct {
 	clauses []clause
 }
 
-// clause is a part of a symbolic mode, such as u+x. Bits are those of one class: 4, 2 and 1.
+// clause is a part of a symbolic mode, such as u+x. Its bits are for one class: 4, 2 and 1.
 type clause struct {
 	classes string // of u, g and o
 	op      string

@@ -191,7 +191,7 @@ func diffIDs(layers []oci.Layer) (all []oci.Digest) {
 	return all
 }
 
-// origin is what a --from names: a finished stage, or an image.
+// origin returns the stage that a --from names: a finished one, or an image as a stage.
 func (s *stage) origin(ctx context.Context, name string) (*stage, error) {
 	if on := s.plan.From(name); on != nil {
 		return s.results[on].stage, nil

@@ -15,6 +15,6 @@
 //	recipe.go    images that demesne has a recipe for
 //	show.go      progress
 //
-// A build makes nothing visible before its end: layers have no name but their key, and the image gets its name last. So a
+// A build makes nothing visible before its end: layers are named only by their keys, and the image gets its name last. So a
 // killed build leaves only layers, which the next build uses, or gc removes.
 package executor

@@ -25,7 +25,7 @@ type fetchOrder struct {
 	URL      string
 	Path     string // of the new file
 	ETag     string // of an earlier answer, to be asked for a change
-	Modified string // likewise
+	Modified string // its Last-Modified, for the same purpose
 }
 
 // fetchAnswer is the output of FetchVerb, in JSON. It comes from a sandbox, and is checked as such.

@@ -19,7 +19,7 @@ import (
 	"demesne/runner/tarball"
 )
 
-// Output is where the image is written to, besides the store.
+// Output is where the image is written to, in addition to the store.
 type Output struct {
 	kind string // one of outputs; empty: nowhere
 	dest string // a file, or a directory with "local"; "-": stdout

@@ -21,8 +21,8 @@ var ownDirs = map[string]int64{
 	"etc/apt": 0o755, "etc/apt/apt.conf.d": 0o755, "root": 0o700,
 }
 
-// layerOptions leave out of a layer what the runner made: a file, and directories that have nothing else of the step
-// below them. With an epoch, no file is younger.
+// layerOptions exclude the runner's own files from a layer: one file, and directories in which the step made nothing else. With
+// an epoch, no file is younger.
 func (x *sandbox) layerOptions() runner.LayerOptions {
 	o := runner.LayerOptions{Without: []string{ownFile}, Bare: ownDirs, NotAfter: x.Epoch}
 	if x.mounts != nil && slices.Contains(x.mounts.targets(), recipe.BootstrapPath) {

@@ -44,8 +44,8 @@ func (s *stage) config() ([]byte, error) {
 	return configOf(s.st, s.layers, s.history, s.Builder.plan.Platform())
 }
 
-// historyOf returns the history of a base. If the base has none, each layer gets an entry: the number of entries with a
-// layer must be that of the layers.
+// historyOf returns the history of a base. If the base has none, each layer gets an entry: the number of entries with a layer
+// must equal the number of layers.
 func historyOf(config []byte, layers int) ([]ocispec.History, error) {
 	var img ocispec.Image
 	if err := json.Unmarshal(config, &img); err != nil {

@@ -14,7 +14,7 @@ import (
 	"demesne/runner"
 )
 
-// once builds the image of a recipe, unless the store has it. One process builds it, and others wait for its result.
+// once builds the image of a recipe, unless it is in the store. One process builds it, and others wait for its result.
 func (b *Builder) once(ctx context.Context) (oci.Digest, error) {
 	dir := filepath.Join(b.images.Store.Dir(), "step-locks")
 	if err := os.MkdirAll(dir, 0o755); err != nil {

@@ -26,7 +26,7 @@ import (
 // maxTaken bounds the layers that one sandbox makes: the runner mounts each of them below the next step.
 const maxTaken = 80
 
-// ready provides a sandbox whose files are those of the stage, with or without a network as the step requires.
+// ready provides a sandbox with the stage's files, with or without a network as the step requires.
 func (s *stage) ready(ctx context.Context, step *containerfile.Step) (err error) {
 	n := needs{}
 	if r := step.Run; r != nil {

@@ -78,7 +78,7 @@ func (s *stage) begin(ctx context.Context) error {
 	return err
 }
 
-// step makes the layer of a step, or takes the one of an earlier build.
+// step makes the layer of a step, or takes an earlier build's.
 func (s *stage) step(ctx context.Context, step *containerfile.Step) error {
 	content, err := s.content(ctx, step)
 	if err != nil {

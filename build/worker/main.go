@@ -1,6 +1,6 @@
 // Package worker has the verbs build and build-request of demesne-images. demesne build executes the first, and package build
 // the second. It turns their words into options of package build/executor, and the end of a build into an exit code and an
-// event. The same program is what a build executes in some of its sandboxes: see executor.Fetch and recipe.Bootstrap.
+// event. A build executes the same program in some of its sandboxes: see executor.Fetch and recipe.Bootstrap.
 package worker
 
 import (
