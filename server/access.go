@@ -23,7 +23,7 @@ type Access struct {
 	attempts attempts // with wrong credentials
 }
 
-// namespaceHeader names a namespace. With it, a request of the operator is one of that namespace's callers.
+// namespaceHeader names a namespace. With it, the operator's request counts as a request from that namespace.
 const namespaceHeader = "Demesne-Namespace"
 
 // maxCredential bounds a token, in bytes.

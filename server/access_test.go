@@ -297,7 +297,7 @@ func TestStrip(t *testing.T) {
 	}
 }
 
-// FuzzJWT checks that no text but a signed token has a caller.
+// FuzzJWT checks that only a signed token has a caller.
 func FuzzJWT(f *testing.F) {
 	j, err := newJWT([]byte(strings.Repeat("k", 64)), JWTOptions{})
 	if err != nil {

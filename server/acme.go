@@ -23,7 +23,7 @@ import (
 // ACME says how certificates are obtained (RFC 8555).
 type ACME struct {
 	Names     []string // of this server; no others are asked for
-	Directory string   // URL of the authority; empty: that of Let's Encrypt
+	Directory string   // URL of the authority; empty: Let's Encrypt's
 	CA        string   // file with certificates of PEM that the authority's own one is checked with; empty: the system's
 	Contact   string   // mail address; empty: none
 	State     string   // directory for the account and the certificates, which only this user can reach

@@ -35,7 +35,8 @@ type attempts struct {
 	all map[string]*clientAttempts // by client
 }
 
-// clientAttempts are those of one client. One credential of it is checked at a time, so that none slips through beside others.
+// clientAttempts are one client's attempts. Its credentials are checked one at a time, so that none slips through beside
+// others.
 type clientAttempts struct {
 	seen time.Time // guarded by the lock of all
 
@@ -87,8 +88,8 @@ func (a *attempts) of(client string) *clientAttempts {
 	return one
 }
 
-// try calls check, which reports whether a credential is right, unless too many were wrong. always is true for one that is
-// checked all the same.
+// try calls check, which reports whether a credential is right, unless too many were wrong. always is true for a credential
+// that is checked in any case.
 func (o *clientAttempts) try(hash credentialHash, always bool, check func() bool) (right, checked bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

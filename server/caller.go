@@ -9,7 +9,7 @@ import (
 // Caller is the authenticated sender of a request.
 type Caller struct {
 	Name      string // for the audit log: the subject of a JWT, or the name of a token
-	Namespace string // the sandboxes, secrets and limits that the caller has; empty: those of no namespace
+	Namespace string // whose sandboxes, secrets and limits the caller has; empty: no namespace
 	Operator  bool   // the operator sees every namespace
 }
 

@@ -10,6 +10,6 @@
 //	queue.go    how many commands run at once
 //	login.go    logins of browsers
 //
-// The package makes no sandbox and knows no API. It rests on no mechanism of the kernel but file modes: the token file and
-// the socket have mode 0600.
+// The package does not make sandboxes, and is independent of the APIs. Of the kernel's mechanisms it relies only on file modes:
+// the token file and the socket have mode 0600.
 package server

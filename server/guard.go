@@ -12,16 +12,16 @@ import (
 // maxHeader bounds the headers of a request, in bytes.
 const maxHeader = 64 << 10
 
-// MaxBody bounds the body of a request in JSON, in bytes. Other bounds of bodies are named likewise, max…Body. A file for a sandbox
-// has no bound but the sandbox's disk.
+// MaxBody bounds the body of a request in JSON, in bytes. Other bounds of bodies are named max…Body. Only the
+// sandbox's disk bounds a file for a sandbox.
 const MaxBody = 8 << 20
 
 // Guard restricts who reaches an API. A web page in a local browser can send requests to this server under the page's own
 // name (DNS rebinding), so the Host header, and an Origin header if there is one, must name this server.
 type Guard struct {
-	Hosts []string // names besides localhost, 127.0.0.1 and [::1]
-	// Origins are those of foreign pages that may call the API and read its answers (CORS). They need a token: no cookie of
-	// this server counts for them.
+	Hosts []string // names in addition to localhost, 127.0.0.1 and [::1]
+	// Origins are the origins of foreign pages that may call the API and read its answers (CORS). They need a token: no cookie
+	// of this server counts for them.
 	Origins []string
 	// Domain is the name below which each port of a sandbox has one: PORT-ID.DOMAIN. Its requests go to a sandbox, so their
 	// Origin may be that name alone.
@@ -113,7 +113,7 @@ func (g Guard) ours(name string) bool {
 	return g.sandbox(name)
 }
 
-// sandbox reports whether name is that of a sandbox's port.
+// sandbox reports whether name names a sandbox's port.
 func (g Guard) sandbox(name string) bool {
 	_, ok := g.PortLabel(name)
 	return ok

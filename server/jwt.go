@@ -24,7 +24,7 @@ type JWT struct {
 type JWTOptions struct {
 	Algorithm string // HS256, HS384 or HS512; empty: those that the key is long enough for
 	Audience  string // the token must have it; empty: any
-	Issuer    string // likewise
+	Issuer    string // the token must have it; empty: any
 }
 
 // jwtSizes are the algorithms with the bytes that their keys need (RFC 7518, section 3.2).

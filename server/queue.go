@@ -149,7 +149,7 @@ func (q *Queue) remove(w *waiter) bool {
 	return at >= 0
 }
 
-// State returns what ctx's caller may know: the operator of all commands, others of those of their namespace.
+// State returns what ctx's caller may know: for the operator all commands, for others their namespace's.
 func (q *Queue) State(ctx context.Context) client.Queue {
 	if q == nil {
 		return client.Queue{}

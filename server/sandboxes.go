@@ -67,8 +67,8 @@ type Sandbox interface {
 	// Start starts a command; its streams are the caller's pipes.
 	Start(context.Context, runner.Command) (Process, error)
 	// Tree performs an operation on files as a user of the sandbox; nil: the sandbox's own. Relative paths begin at dir.
-	// from writes the bytes of a Put, and to reads those of a Get or the events of a Watch; both may be nil. Everything that
-	// is read comes from the sandbox and is untrusted.
+	// from writes the bytes of a Put, and to reads the bytes of a Get or the events of a Watch; both may be nil. Everything
+	// that is read comes from the sandbox and is untrusted.
 	Tree(ctx context.Context, user *runner.User, dir string, t fileops.Request, from func(io.Writer) error, to func(*fileops.Answer, *bufio.Reader) error) (*fileops.Answer, error)
 	// Dial connects to a port of the sandbox's loopback.
 	Dial(ctx context.Context, port uint16) (io.ReadWriteCloser, error)

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/crypto/acme"
 )
 
-// TestACMENames checks that a client's name makes the server ask for no certificate but those of its own names, and that
-// its keys are closed to others.
+// TestACMENames checks that a client's name makes the server ask only for certificates of its own names, and that others cannot
+// read its keys.
 func TestACMENames(t *testing.T) {
 	dir := t.TempDir()
 	c, _, err := ACME{Names: []string{"a.example.com"}, Directory: "https://127.0.0.1:1/", State: dir}.Config()

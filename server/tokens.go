@@ -50,7 +50,7 @@ var ErrNoToken = errors.New("no such token")
 // OpenTokens returns the tokens in the directory of a server's state.
 func OpenTokens(dir string) *Tokens { return &Tokens{path: filepath.Join(dir, "tokens.json")} }
 
-// Add makes a token. Its name is new. An empty name becomes that of the namespace. life is 0 for a token without end.
+// Add makes a token. Its name is new. If name is empty, it becomes the namespace's. life is 0 for a token without end.
 func (t *Tokens) Add(namespace, name string, life time.Duration) (token string, err error) {
 	if err := CheckNamespace(namespace); err != nil {
 		return "", err
@@ -77,7 +77,7 @@ func (t *Tokens) Add(namespace, name string, life time.Duration) (token string, 
 	})
 }
 
-// CheckNamespace rejects a namespace that no caller but the operator can have: the operator's own secrets are in default.
+// CheckNamespace rejects a namespace that only the operator can have: the operator's own secrets are in default.
 func CheckNamespace(namespace string) error {
 	switch {
 	case !runner.IsNamespace(namespace):

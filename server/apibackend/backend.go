@@ -103,7 +103,7 @@ func (b *Backend) Create(ctx context.Context, r session.Request, built bool) (se
 	return &sandbox{sb, b}, nil
 }
 
-// Allowed returns what a session makes of a request, within the operator's bounds.
+// Allowed converts a request to a session's options, within the operator's bounds.
 func (b *Backend) Allowed(r session.Request, built bool) (o session.CreateOptions, err error) {
 	o = r.Create
 	if built { // by Build, whose base was checked

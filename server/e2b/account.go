@@ -150,7 +150,7 @@ func (a account) files(t fileops.Request) (*runner.User, fileops.Request) {
 	return &runner.User{}, t
 }
 
-// environ returns the variables of a command: those of the account, the sandbox, and the command, of which the last wins.
+// environ returns the variables of a command: the account's, the sandbox's, and the command's, of which the last wins.
 func (e *entry) environ(a account, own map[string]string) []string {
 	rec := e.snap()
 	all := []string{"HOME=" + a.home, "USER=" + a.name, "LOGNAME=" + a.name, "E2B_SANDBOX=true", "E2B_SANDBOX_ID=" + rec.ID}

@@ -81,10 +81,10 @@ const (
 
 var hashForm = lazy.Regexp{Expr: `^[0-9a-f]{64}$`}
 
-// tagForm is what can be a tag of an image.
+// tagForm matches the valid tags of an image.
 var tagForm = lazy.Regexp{Expr: `^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$`}
 
-// nameForm is what can be both a template's name and part of an image's.
+// nameForm matches a valid template name that can also be part of an image's name.
 var nameForm = lazy.Regexp{Expr: `^[a-z0-9][a-z0-9._/-]{0,62}$`}
 
 func (s *builds) templateCreate(w http.ResponseWriter, r *http.Request) error {
@@ -185,7 +185,7 @@ type step struct {
 	Files string   `json:"filesHash"`
 }
 
-// recipe is what a build is made from.
+// recipe is the input of a build.
 type recipe struct {
 	FromImage    string          `json:"fromImage"`
 	FromTemplate string          `json:"fromTemplate"`
@@ -293,8 +293,8 @@ func (s *builds) ended(b *build, err error, steps []string) {
 	}
 }
 
-// image makes the image of a build and counts it, in a directory that is removed afterwards. steps are those of the lines
-// of the Containerfile.
+// image makes the image of a build and counts it, in a directory that is removed afterwards. steps has the step of each line of
+// the Containerfile.
 func (s *builds) image(ctx context.Context, b *build, q recipe) (steps []string, err error) {
 	work := &workspace{dir: filepath.Join(s.opts.State, workDir, b.id), ledger: &s.store.ledger}
 	if err := os.MkdirAll(work.dir, 0o700); err != nil {
@@ -332,7 +332,7 @@ func (s *builds) image(ctx context.Context, b *build, q recipe) (steps []string,
 	return steps, s.store.pictures.made(b.id, s.store.pictures.added(blobs, below), reserved)
 }
 
-// why returns why a build failed. steps are those of the lines of its Containerfile.
+// why returns why a build failed. steps has the step of each line of its Containerfile.
 func why(err error, steps []string) buildReason {
 	var at stepError
 	var failed *builder.Failure
@@ -411,7 +411,7 @@ func (s *builds) containerfile(ctx context.Context, work *workspace, q recipe) (
 		case st.Type == "USER":
 			user = st.Args[0]
 		case st.Type == "RUN" && strings.HasPrefix(more, "USER "):
-			more += "\nUSER " + user // a RUN's user is not that of the steps after it
+			more += "\nUSER " + user // a RUN's user does not apply to the steps after it
 		}
 		text += more + "\n"
 		lines = append(lines, slices.Repeat([]string{number}, strings.Count(more, "\n")+1)...)

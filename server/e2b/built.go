@@ -16,7 +16,7 @@ import (
 type built struct {
 	Template string           `json:"template"`
 	Build    string           `json:"build"`
-	Fixed    Stored           `json:"fixed"` // what it counts besides its blobs
+	Fixed    Stored           `json:"fixed"` // what it counts in addition to its blobs
 	Blobs    map[string]int64 `json:"blobs"` // that are not of the operator's base: size by digest
 
 	making bool
@@ -34,7 +34,7 @@ type pictures struct {
 	users map[string]int    // images of the namespace that have a blob
 }
 
-// open reads the records. A template of an earlier version has none: its image does not count, and is removed all the same.
+// open reads the records. A template of an earlier version has none: its image does not count, but is removed too.
 func (p *pictures) open() error {
 	p.records, p.users = recordsOf[built](p.store.dir, "built"), map[string]int{}
 	all, err := p.records.Load()
@@ -77,8 +77,8 @@ func (p *pictures) unuse(blobs map[string]int64) (n int64) {
 	return n
 }
 
-// fixedOf returns what an image with so many steps counts besides the content of its blobs: its manifest and configuration,
-// and of each step the layer and the kept result.
+// fixedOf returns what an image counts in addition to the content of its blobs: entries for its manifest and configuration, and
+// for the layer and the kept result of each step.
 func fixedOf(steps int) Stored {
 	n := int64(2*steps + 2)
 	return Stored{Bytes: n * entryCost, Files: n}
@@ -107,8 +107,8 @@ func (p *pictures) begin(b *build, steps int) error {
 	return nil
 }
 
-// added returns the blobs of an image that count: those that its base does not have, and those of the base that the
-// namespace's own images have.
+// added returns the blobs of an image that count: blobs that are not in its base, and blobs of the base that the namespace's
+// own images use.
 func (p *pictures) added(image, base map[string]int64) map[string]int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -117,7 +117,7 @@ func (p *pictures) added(image, base map[string]int64) map[string]int64 {
 	return n
 }
 
-// made counts the blobs of a build's image in place of what was reserved for them. After an error nothing of both counts.
+// made counts the blobs of a build's image in place of what was reserved for them. After an error neither counts.
 func (p *pictures) made(id string, blobs map[string]int64, reserved int64) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -18,8 +18,8 @@ import (
 	"demesne/session"
 )
 
-// content serves the files of one volume. A sandbox writes there too, so no link leads out of the root, and no file but a
-// regular one is opened.
+// content serves the files of one volume. A sandbox writes there too, so no link leads out of the root, and only regular files
+// are opened.
 type content struct {
 	root  *os.Root
 	held  *holding
@@ -291,7 +291,7 @@ func (c *content) place(f *os.File, temp, name string, force bool, mode *fs.File
 			return err
 		}
 		if sys, ok := was.Sys().(*syscall.Stat_t); ok {
-			f.Chown(int(sys.Uid), int(sys.Gid)) // only root may; otherwise the owner is that of a new file
+			f.Chown(int(sys.Uid), int(sys.Gid)) // only root may; otherwise the owner is a new file's
 		}
 	}
 	if mode != nil {

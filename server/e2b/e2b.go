@@ -18,9 +18,9 @@
 //	template.go    templates; build.go: their builds; buildfiles.go, unpack.go: files for builds
 //	built.go       what the images of templates hold; secrets.go, rules.go, volumes.go
 //
-// A fork and a snapshot have files, and no processes. docs/guide/server/serve.md has the table of calls that are not supported.
+// A fork and a snapshot have files but no processes. docs/guide/server/serve.md has the table of calls that are not supported.
 //
-// Paths and users of a request mean those of the sandbox, where the kernel resolves them: the package opens no file of a
+// Paths and users in a request are the sandbox's, where the kernel resolves them: the package opens no file of a
 // sandbox. Everything that a sandbox sends is untrusted, and passed on as data.
 package e2b
 
@@ -45,13 +45,13 @@ type Options struct {
 	State   string // directory for records, which only this user can reach
 	Key     string // signs addresses for uploads; the token of control calls without Access
 	Access  *server.Access
-	// Namespace is that of the callers: see [Spaces].
+	// Namespace is the callers': see [Spaces].
 	Namespace string
 	Vault     Vault  // keeps the values of secrets; nil: there are no secrets
-	Image     string // that of the templates base and code-interpreter-v1; empty: the default of this machine
+	Image     string // of the templates base and code-interpreter-v1; empty: the default of this machine
 	Domain    string // ports of sandboxes have names below it; empty: "localhost"
 	Log       *log.Logger
-	Queue     *server.Queue                // of executions of code; that of processes is the backend's
+	Queue     *server.Queue                // of executions of code; the queue of processes is the backend's
 	Quota     Quota                        // of the namespace; the zero value has no ceiling
 	Beside    *http.ServeMux               // has the routes of the other APIs of the server; may be nil
 	QuotaOf   func(namespace string) Quota // for [Spaces]; nil: no namespace has ceilings

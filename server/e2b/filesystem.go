@@ -40,7 +40,7 @@ func operate(ctx context.Context, t fileops.Request) ([]fileops.Info, error) {
 	return infos, rpcError(err)
 }
 
-// one is operate for an operation that answers with one file.
+// one performs an operation whose answer is one file.
 func one(ctx context.Context, t fileops.Request) (*envd.EntryInfo, error) {
 	infos, err := operate(ctx, t)
 	if err == nil && len(infos) != 1 {

@@ -56,7 +56,7 @@ func (h *holding) give(n Stored) {
 	h.ledger.add(n.negative())
 }
 
-// reserved is what a mounted volume counts beside its content.
+// reserved is the size that a mounted volume counts in addition to its content.
 func (h *holding) reserved() Stored { return Stored{Bytes: h.ledger.most.Volume} }
 
 // mount counts one more sandbox. Without force it fails if the volume could then pass the ceiling.

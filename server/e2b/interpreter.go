@@ -123,7 +123,7 @@ func (t *contextTable) add(language, dir string, main bool) (*kernelContext, err
 //go:embed results.py
 var results string
 
-// preludes is what kernels execute at their start, by language.
+// preludes has the code that kernels execute at their start, by language.
 var preludes = map[string]string{"python": results}
 
 // startTime bounds the start of a kernel.
@@ -172,8 +172,8 @@ func (c *kernelContext) wait(ctx context.Context, e *entry) error {
 	}
 }
 
-// interpret serves the code interpreter. Its errors are plain text. Only /execute carries the access token: the SDKs send
-// none with calls about contexts, whose ids and those of the sandbox cannot be guessed.
+// interpret serves the code interpreter. Its errors are plain text. Only /execute carries the access token: the SDKs send none
+// with calls about contexts. The ids of contexts and of the sandbox cannot be guessed.
 func (s *Server) interpret(w http.ResponseWriter, r *http.Request) {
 	e := entryOf(r.Context())
 	r.Body = http.MaxBytesReader(w, r.Body, maxCodeBody)

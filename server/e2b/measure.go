@@ -35,7 +35,7 @@ type sample struct {
 // maxSamples and maxEvents bound what is kept in memory of one sandbox.
 const maxSamples, maxEvents = 300, 1000
 
-// hostCPUs and hostMemoryMB are what a sandbox without limits of its own is said to have.
+// hostCPUs and hostMemoryMB return the values that the API reports for a sandbox without limits.
 func hostCPUs() int { return runtime.NumCPU() }
 
 func hostMemoryMB() int {

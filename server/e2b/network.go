@@ -37,8 +37,8 @@ func (n *network) open() bool {
 	return (n.Internet == nil || *n.Internet) && !slices.Contains(n.DenyOut, everything)
 }
 
-// maskedHost returns the host name that a program which listens on a port of the sandbox sees in requests. It is empty if
-// the program sees that of the request.
+// maskedHost returns the host name that a program which listens on a port of the sandbox sees in requests. It is empty if the
+// program sees the request's own.
 func (n *network) maskedHost(port uint16) string {
 	return strings.ReplaceAll(n.MaskHost, "${PORT}", strconv.Itoa(int(port)))
 }

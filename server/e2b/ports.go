@@ -54,8 +54,8 @@ func (s *Server) forward(w http.ResponseWriter, r *http.Request, e *entry, port 
 // webSocket is the one protocol that a connection to a program may switch to.
 const webSocket = "websocket"
 
-// onlyWebSocket removes from a request the wish for another protocol than WebSocket. In HTTP/2 without TLS (h2c) a client
-// could send requests that no code of the server reads. A program that switches all the same gets no connection: the client
+// onlyWebSocket removes a request's offer to switch to another protocol than WebSocket. In HTTP/2 without TLS (h2c) a client
+// could send requests that no code of the server reads. A program that switches anyway gets no connection: the client
 // receives 502.
 func onlyWebSocket(h http.Header) {
 	h.Del("HTTP2-Settings")

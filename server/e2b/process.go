@@ -35,13 +35,13 @@ func headers(ctx context.Context) http.Header {
 	return http.Header{}
 }
 
-// List lists the processes that clients started and that run.
+// List lists the running processes that clients started.
 func (*processes) List(ctx context.Context, _ *envd.ListRequest) (*envd.ListResponse, error) {
 	return &envd.ListResponse{Processes: entryOf(ctx).procs.list()}, nil
 }
 
-// Start starts a process, and sends its events until it ends or the client leaves. The process then goes on; its time
-// limit, which is that of this call, holds all the same.
+// Start starts a process, and sends its events until it ends or the client leaves. The process then goes on; its time limit,
+// which is this call's, still holds.
 func (*processes) Start(ctx context.Context, q *envd.StartRequest, to *connect.ServerStream[envd.StartResponse]) error {
 	e := entryOf(ctx)
 	p, r, err := e.start(ctx, q)

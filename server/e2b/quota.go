@@ -26,7 +26,7 @@ type Quota struct {
 // Stored is what a namespace stores.
 type Stored struct{ Bytes, Files, Volumes, Snapshots, Templates int64 }
 
-// entryCost is charged for each file and directory, besides a file's bytes: names and inodes take space too.
+// entryCost is charged for each file and directory, in addition to a file's bytes: names and inodes take space too.
 const entryCost = 4096
 
 // quotaError reports a ceiling.

@@ -18,7 +18,7 @@ const (
 	paused   = "paused"
 )
 
-// record is what the server knows about a sandbox beside the runner's own record. It is one file, which is replaced at once.
+// record is the server's record of a sandbox, in addition to the runner's own. It is one file, which is replaced at once.
 type record struct {
 	ID           string            `json:"id"`
 	Template     string            `json:"template"`
@@ -51,7 +51,7 @@ type startup struct {
 	Dir   string `json:"dir,omitempty"`   // empty: the user's home
 }
 
-// creation is what a create request names by its key: the sandbox lives as long as its record has the key.
+// creation is the create request with a key: the sandbox lives as long as its record has the key.
 type creation struct {
 	Key  string `json:"key"`
 	Body string `json:"body"` // SHA-256 of the request

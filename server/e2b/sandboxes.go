@@ -58,7 +58,7 @@ type createRequest struct {
 	IAM     map[string]any `json:"iam"`
 }
 
-// seconds checks a time of a request.
+// seconds checks a time that a request names.
 func seconds(n *int64, absent int64) (time.Duration, error) {
 	v := absent
 	if n != nil {
@@ -154,7 +154,7 @@ func (s *Server) described(q *createRequest) (*record, error) {
 	return rec, nil
 }
 
-// source is what a sandbox is made from.
+// source says from what a sandbox is made.
 type source struct {
 	snapshot *snapshot
 	template *template
@@ -353,7 +353,7 @@ func (s *Server) pause(w http.ResponseWriter, r *http.Request) error {
 	return empty(w)
 }
 
-// try checks that a build's program starts, in a sandbox like those of its template.
+// try checks that a build's program starts, in a sandbox like its template's.
 func (s *Server) try(ctx context.Context, b *build) error {
 	if b.start == nil {
 		return nil

@@ -152,7 +152,7 @@ func TestTags(t *testing.T) {
 	}
 }
 
-// TestSteps checks that the user of one RUN is not that of the next, and which step a failed build names.
+// TestSteps checks that the user of one RUN does not apply to the next, and which step a failed build names.
 func TestSteps(t *testing.T) {
 	r := newRig(t)
 	q := recipe{FromImage: "debian", Steps: []step{

@@ -16,9 +16,9 @@ import (
 	"demesne/server"
 )
 
-// Spaces serves the callers of several namespaces, each by a [Server] with records of its own. No call so finds a
-// sandbox, snapshot, template, secret or volume of another namespace. What needs no key has a token of its own: a request
-// for a sandbox, a volume or an upload goes to the Server that has it.
+// Spaces serves the callers of several namespaces, each by a [Server] with records of its own. So no call finds a sandbox,
+// snapshot, template, secret or volume of another namespace. Calls without a key carry a token of their own: a request for a
+// sandbox, a volume or an upload goes to the Server that owns it.
 type Spaces struct {
 	opts Options
 	fill func(*Options) error

@@ -229,9 +229,9 @@ func (s *store) isClosed() bool {
 	return s.closed
 }
 
-// make makes a sandbox with f, which fails with an ended context if the sandbox may be made all the same. A server that is
-// killed meanwhile removes it at its next start. No client finds the sandbox before it is made; [Server.Credentials] does.
-// Then make starts the program of the sandbox, and removes the sandbox if that fails.
+// make makes a sandbox with f, which fails with an ended context if the sandbox may have been made in spite of it. A server
+// that is killed meanwhile removes it at its next start. No client finds the sandbox before it is made; [Server.Credentials]
+// does. Then make starts the program of the sandbox, and removes the sandbox if that fails.
 func (s *store) make(ctx context.Context, rec record, f func(name string) (server.Sandbox, error)) (*entry, error) {
 	e := &entry{store: s, rec: rec}
 	e.rec.State = creating

@@ -298,7 +298,7 @@ func TestKept(t *testing.T) {
 	rec := r.make(`{"metadata":{"a":"b"},"timeout":100}`)
 	lost := r.make(`{}`)
 	half := &entry{store: r.api.store, rec: record{ID: newID(), State: creating}}
-	late := &entry{store: r.api.store, rec: record{ID: newID(), State: creating}} // the runner has it after the next start
+	late := &entry{store: r.api.store, rec: record{ID: newID(), State: creating}} // the runner makes it after the next start
 	if _, err := r.fake.add(half.rec.name()); err != nil || half.save() != nil || late.save() != nil {
 		t.Fatal(err)
 	}

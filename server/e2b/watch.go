@@ -117,7 +117,7 @@ const (
 	maxWatchers = 1000 // of all sandboxes
 	maxPending  = 10_000
 
-	quiet    = 20 * time.Millisecond  // without an event: those of what the client did before have arrived
+	quiet    = 20 * time.Millisecond  // without an event: the events of the client's earlier calls have arrived
 	maxQuiet = 200 * time.Millisecond // how long an answer waits for that
 )
 

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Accesses is what a caller may do here.
+// Accesses says what a caller may do.
 type Accesses struct {
 	On          bool
 	Allow       []string // patterns of commands that run at once

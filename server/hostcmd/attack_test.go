@@ -184,7 +184,7 @@ func TestAttackRecord(t *testing.T) {
 		t.Fatalf("%+v", o)
 	}
 	edit(s, r, func(r *Record) { r.State, r.Digest = Approved, r.Request.Digest() })
-	if o := s.yes(s.waits(s.exec("show", "next"))); o.State != Done { // each look at decisions is at those of all requests
+	if o := s.yes(s.waits(s.exec("show", "next"))); o.State != Done { // each look at decisions covers all requests
 		t.Fatalf("%+v", o)
 	}
 	if o := s.outcome(r); o.State != Done { // a repeated call gets the same result

@@ -36,7 +36,7 @@
 // # What does not hold
 //
 // An approved command has all rights of the server's user. It reads files that nothing here freezes: make has its Makefile,
-// git its configuration, docker its daemon. An approved command can write the state directory, and so approve
+// git its configuration, docker its daemon. An approved command can write the state directory, and thereby approve
 // others; that demesne approve needs a terminal is an obstacle, no boundary. A process that a command leaves behind lives on.
 // The interpreter of a script opens it again by its path.
 //

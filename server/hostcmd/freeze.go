@@ -145,7 +145,8 @@ var (
 
 func newID() string { return strings.ToLower(rand.Text()[:16]) }
 
-// freeze makes a request of a question, without opening anything that the caller could notice. allowed: the policy lets it happen without a person.
+// freeze turns a question into a request, without opening anything that the caller could notice. allowed: the policy allows it
+// without a person.
 func (g *Guard) freeze(by Caller, a Ask) (f *frozen, allowed bool, err error) {
 	r := g.policy.of(by.Namespace)
 	if r == nil {

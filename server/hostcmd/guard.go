@@ -27,9 +27,9 @@ type Options struct {
 	Redact func(w io.Writer) io.WriteCloser
 	// Copy copies a file or directory, whose path has no links, into a sandbox of the caller. Nil: no copies.
 	Copy func(ctx context.Context, by Caller, path, sandbox, dst string) error
-	// Credential returns the place with credentials that a path overlaps, unless listed has it.
+	// Credential returns the place with credentials that a path overlaps, unless listed contains it.
 	Credential func(path string, listed []string) (place string, found bool)
-	Private    []string // further files that are never used, such as that of a token
+	Private    []string // further files that are never used, such as a token's
 }
 
 // Guard decides about requests, and executes them. It is safe for concurrent use.
@@ -52,7 +52,7 @@ type Guard struct {
 	filed   map[string][]time.Time
 }
 
-// entry is a request of this process.
+// entry is a request that this process made.
 type entry struct {
 	*frozen
 	done chan struct{} // closed when the request is over, or granted

@@ -160,7 +160,7 @@ func TestSafe(t *testing.T) {
 }
 
 // TestAgain approves a command for a time: the same words run again without a question, and nothing else does, until a person ends
-// that. A command whose words a pattern would read otherwise, or elsewhere than in a listed directory, is approved once.
+// that. A command whose words a pattern would read otherwise, or outside the listed directories, is approved once.
 func TestAgain(t *testing.T) {
 	s := newSite(t, "")
 	r := s.waits(s.exec("show", "x"))

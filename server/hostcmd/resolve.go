@@ -51,7 +51,7 @@ func fileOf(f *os.File) (File, error) {
 	return File{Path: f.Name(), Dev: uint64(st.Dev), Inode: st.Ino, Mode: st.Mode, Size: st.Size, CTime: st.Ctim.Nano()}, nil
 }
 
-// reopen opens the file again if it is the one that w describes. same says what must not have changed besides.
+// reopen opens the file again if it is the one that w describes. same checks what else must not have changed.
 func (w File) reopen(same func(was, is File) bool) (*os.File, error) {
 	f, err := open(w.Path)
 	if err != nil {
@@ -108,7 +108,7 @@ func sumOf(f *os.File) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// reopenProgram opens the program if nothing of it has changed.
+// reopenProgram opens the program if it has not changed.
 func (w File) reopenProgram() (*os.File, error) {
 	f, err := w.reopen(File.sameContent)
 	if err != nil || w.Sum == "" {

@@ -20,7 +20,7 @@ import (
 	"demesne/internal/fsutil"
 )
 
-// Result is what a request did.
+// Result is the outcome of a request.
 type Result struct {
 	Kind           Kind
 	Exit           int // 128+n after signal n

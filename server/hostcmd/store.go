@@ -19,10 +19,10 @@ import (
 	"demesne/internal/fsutil"
 )
 
-// State is what has become of a request.
+// State is the state of a request.
 type State string
 
-// The states. Pending and Approved requests whose process ended are Lost, as is what a killed process was running.
+// The states. A request is Lost if its process ended while it was Pending or Approved, or was killed while it ran.
 const (
 	Pending  State = "pending"
 	Approved State = "approved" // not yet begun
@@ -38,7 +38,7 @@ const (
 // over reports whether nothing follows.
 func (s State) over() bool { return s != Pending && s != Approved && s != Running && s != Granted }
 
-// Record is a request on disk. The file is for people and for decisions: nothing of it is executed.
+// Record is a request on disk. The file is for people and for decisions: its text is never executed.
 type Record struct {
 	Request Request   `json:"request"`
 	Owner   string    `json:"owner"` // the process that asked

@@ -79,7 +79,7 @@ func (g *Guard) apply(e *entry, rec *Record) {
 	}
 }
 
-// approved begins what a person approved, if that is what was frozen.
+// approved begins an approved request, if it is equal to the frozen one.
 func (g *Guard) approved(e *entry, rec *Record) {
 	switch {
 	case rec.Digest != e.Digest() || rec.Request.Digest() != e.Digest():

@@ -11,7 +11,7 @@ import (
 var errWide = errors.New("matches any command")
 
 // wrappers execute a command that is among their arguments, behind a number of operands. A name may have further words. This
-// table and that of interpreters are a help for operators, and cannot be complete.
+// table and interpreters are a help for operators, and cannot be complete.
 var wrappers = []struct {
 	operands int
 	names    string // between commas
@@ -72,7 +72,7 @@ type reading struct {
 // place is a word before which some operands are left.
 type place struct {
 	at, operands int
-	script       bool // the operand is what an interpreter obeys
+	script       bool // the operand is a script for an interpreter
 }
 
 // program reports whether the command that begins at a word is any command.

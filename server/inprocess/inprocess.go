@@ -15,7 +15,7 @@
 //
 // # What it shares
 //
-// The sandboxes, jobs and images are those of this process's user. Persistent sandboxes and jobs live on when the process
+// The sandboxes, jobs and images belong to this process's user. Persistent sandboxes and jobs live on when the process
 // ends; a command that a request runs ends with it. The package appends events to the user's audit log. It sets
 // huma.NewError of github.com/danielgtaylor/huma/v2, which that library has once for a process.
 package inprocess
@@ -44,13 +44,13 @@ import (
 	"demesne/session/events"
 )
 
-// Options are the bounds of every sandbox of a Client. The zero value is that of demesne serve.
+// Options are the bounds of every sandbox of a Client. The zero value is demesne serve's default.
 type Options struct {
 	Image  string        // of a sandbox that names none; empty: $DEMESNE_DEFAULT_IMAGE, or host
 	Egress string        // the widest mode that a request may name: none, package-managers or open; empty: open
 	Limits client.Limits // of a sandbox that asks for none, and the most that one may ask for; zero: the usual ones
-	// Namespace keeps the sandboxes, jobs and secrets of this Client apart from those of other namespaces. Empty: it has those
-	// of the user, and sees all.
+	// Namespace keeps the sandboxes, jobs and secrets of this Client apart from other namespaces'. Empty: it has the user's
+	// own, and sees all.
 	Namespace string
 	Log       *log.Logger // messages, one line each; nil: log.Default()
 }

@@ -37,8 +37,8 @@ func testMain(m *testing.M) int {
 	return code
 }
 
-// surroundings makes the directories of the tests, and names them in the environment. The programs are those of
-// DEMESNE_BIN, or of make build.
+// surroundings makes the directories of the tests, and names them in the environment. The programs are in DEMESNE_BIN, or from
+// make build.
 func surroundings() (dir string, err error) {
 	bin := os.Getenv("DEMESNE_BIN")
 	if bin == "" {

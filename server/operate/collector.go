@@ -31,7 +31,7 @@ type collector struct {
 	client  http.Client
 }
 
-// Bounds of the pauses between attempts to send a batch, as those of otlptracehttp.
+// Bounds of the pauses between attempts to send a batch, as in otlptracehttp.
 const (
 	minRetry, maxRetry = 5 * time.Second, 30 * time.Second
 	defaultTimeout     = 10 * time.Second

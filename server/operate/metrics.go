@@ -37,7 +37,7 @@ var (
 	seconds        = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200}
 )
 
-// newMetrics returns the metrics of a server. list is [Options].Sandboxes, and clients counts those of the stream.
+// newMetrics returns the metrics of a server. list is [Options].Sandboxes, and clients counts the stream's clients.
 func newMetrics(version string, list func(context.Context) ([]runner.Info, error), clients func() int) *metrics {
 	registry := prometheus.NewRegistry()
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {

@@ -38,7 +38,7 @@ func New(ctx context.Context, o Options, bus *events.Bus) (*Operator, error) {
 // followEvery is how often entries of other programs are looked for.
 const followEvery = 500 * time.Millisecond
 
-// follow publishes what other programs append to the audit log, such as those of jobs, until ctx ends.
+// follow publishes what other programs append to the audit log, such as jobs', until ctx ends.
 func (op *Operator) follow(ctx context.Context) {
 	tick := time.NewTicker(followEvery)
 	defer tick.Stop()

@@ -1,4 +1,4 @@
-// Package operate is what operators of a server look at: events, the audit log, metrics, traces, and whether the server is
+// Package operate has what operators of a server look at: events, the audit log, metrics, traces, and whether the server is
 // ready.
 //
 //	operate.go  what the others share
@@ -88,7 +88,7 @@ func (op *Operator) others(ctx context.Context, before uint64) {
 	})
 }
 
-// own learns the owner of a new sandbox, and gives an event without a caller that of its sandbox. op.mu is held, except
+// own learns the owner of a new sandbox, and gives an event without a caller its sandbox's owner. op.mu is held, except
 // by New.
 func (op *Operator) own(e *events.Event) {
 	known, ok := op.owners[e.Sandbox]

@@ -245,7 +245,7 @@ func TestReady(t *testing.T) {
 	}
 }
 
-// TestMetrics checks the names, among them those of system 1, that values follow events, and that no label has a value
+// TestMetrics checks the names, among them system 1's, that values follow events, and that no label has a value
 // that a client chose.
 func TestMetrics(t *testing.T) {
 	r := newRig(t, t.TempDir(), nil)

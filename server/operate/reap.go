@@ -14,7 +14,7 @@ import (
 // follow the events they are listed each lookEvery: once, for all clients.
 const watchEvery = 5 * lookEvery
 
-// alive are the persistent sandboxes of the last list.
+// alive has the persistent sandboxes in the last list.
 type alive map[string]*kept
 
 // kept is a persistent sandbox.
@@ -80,10 +80,10 @@ func (op *Operator) Listed(some []runner.Info) {
 // Samples returns what a sandbox used in the last minutes, the oldest first. The caller may see the sandbox.
 func (op *Operator) Samples(id string) []client.UsageSample { return op.used.samples(id) }
 
-// list is what a list shows of each sandbox, by id.
+// list has the listed properties of each sandbox, by id.
 type list map[string]shown
 
-// shown is what a list shows of a sandbox and what can change, with the namespaces that see it. Times of expiry change with
+// shown has the listed properties of a sandbox that can change, and the namespaces that see it. Times of expiry change with
 // each use, and are left out.
 type shown struct {
 	state         runner.State

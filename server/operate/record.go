@@ -69,8 +69,8 @@ func (op *Operator) failure() error {
 	return op.last
 }
 
-// record completes an event, counts it, and appends it to the audit log after those that wait. Its caller is that of ctx,
-// unless it has one. Listeners get it in any case. op.mu is held.
+// record completes an event, counts it, and appends it to the audit log after the waiting events. If it has no caller, it gets
+// ctx's. Listeners get it in any case. op.mu is held.
 func (op *Operator) record(ctx context.Context, e events.Event) (events.Event, error) {
 	c := server.CallerOf(ctx)
 	if e.Caller == "" {

@@ -13,7 +13,7 @@ import (
 	"demesne/session/events"
 )
 
-// TestUnrecorded: while the audit log cannot be written, nothing may begin. What happens all the same is recorded later,
+// TestUnrecorded: while the audit log cannot be written, nothing may begin. What still happens is recorded later,
 // with the number of what found no place.
 func TestUnrecorded(t *testing.T) {
 	dir := t.TempDir()

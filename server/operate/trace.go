@@ -44,8 +44,8 @@ type started struct {
 // maxStarted bounds the commands that are remembered.
 const maxStarted = 10_000
 
-// newTraces returns a maker of spans if the environment names a place to send them to, by OTLP over HTTP. The variables
-// are those of OpenTelemetry.
+// newTraces returns a maker of spans if the environment names a place to send them to, by OTLP over HTTP. The variables are
+// OpenTelemetry's.
 func newTraces(ctx context.Context, getenv func(string) string, version string, to *log.Logger) (*traces, error) {
 	protocol := cmp.Or(getenv("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"), getenv("OTEL_EXPORTER_OTLP_PROTOCOL"), "http/protobuf")
 	exporters := strings.Split(getenv("OTEL_TRACES_EXPORTER"), ",")
@@ -87,7 +87,7 @@ func (t *traces) close() {
 	t.provider.Shutdown(ctx)
 }
 
-// begin begins the span of a request, below that of its client. end ends it.
+// begin begins the span of a request, below its client's span. end ends it.
 func (t *traces) begin(r *http.Request) (_ *http.Request, end func(route string, status int)) {
 	if t == nil {
 		return r, func(string, int) {}

@@ -42,7 +42,7 @@ func New(access *server.Access) (*Page, error) {
 // maxLoginBody bounds the body of a login, in bytes.
 const maxLoginBody = 16 << 10
 
-// who is what the page learns of its caller. Half is the half of the login that the page keeps: see [server.Logins].
+// who is the page's information about its caller. Half is the half of the login that the page keeps: see [server.Logins].
 type who struct {
 	Name      string `json:"name"`
 	Namespace string `json:"namespace,omitempty"`

@@ -102,8 +102,8 @@ func values(t *testing.T, m reflect.Type, word string) (all [][]reflect.Value) {
 	return all
 }
 
-// TestClient calls every method of package client, and checks that each sends a request of the OpenAPI document, and
-// that each operation of the document has its method or another way.
+// TestClient calls every method of package client, and checks that each sends a request that the OpenAPI document describes,
+// and that each operation of the document has its method or another way.
 func TestClient(t *testing.T) {
 	raw, err := os.ReadFile("../../docs/reference/openapi.json")
 	if err != nil {

@@ -74,7 +74,7 @@ func failed(err error) error {
 	return problem(statusOf(err), err.Error())
 }
 
-// shown returns an error of the backend as an answer to a caller has it. The texts of errors of this server may have paths
+// shown returns an error of the backend for an answer to a caller. The texts of errors of this server may have paths
 // of the host, which are for the operator and the log.
 func (s *Server) shown(ctx context.Context, err error) *client.Error {
 	e := problem(statusOf(err), err.Error())

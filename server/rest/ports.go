@@ -39,8 +39,8 @@ const (
 	maxConns = 256 // of one port
 )
 
-// publishAt is where ports listen. Browsers send the cookies of 127.0.0.1 to each of its ports, and so would send this
-// server's to a program in a sandbox.
+// publishAt is where ports listen. Browsers send the cookies of 127.0.0.1 to each of its ports, and would therefore send this
+// server's cookies to a program in a sandbox.
 const publishAt = "127.0.0.2:0"
 
 // portAPI has the handlers of ports.

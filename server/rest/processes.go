@@ -35,14 +35,14 @@ const (
 )
 
 // processesOf returns the processes below a sandbox's PID 1. The kernel may give the id of a process that ends to another
-// one. A directory of /proc stays that of its process: if its parent is the expected one after it was opened, it is in the
+// one. A directory of /proc stays its process's: if its parent is the expected one after it was opened, it is in the
 // sandbox.
 func processesOf(init int) []client.Process {
 	all := []client.Process{}
 	if init <= 0 {
 		return all
 	}
-	inside := map[int]int{init: 1} // pids in the sandbox, by those of the host
+	inside := map[int]int{init: 1} // pids in the sandbox, by the host's pids
 	for queue := []int{init}; len(queue) > 0 && len(all) < maxProcesses; queue = queue[1:] {
 		for _, pid := range childrenOf(queue[0]) {
 			p, ok := processOf(pid, queue[0])

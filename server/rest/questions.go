@@ -166,7 +166,7 @@ type questionInput struct {
 	Question string `path:"question" maxLength:"64"`
 }
 
-// mayAnswer reports whether the caller may use a sandbox, and so answer its questions.
+// mayAnswer reports whether the caller may use a sandbox, and therefore answer its questions.
 func (s egressAPI) mayAnswer(ctx context.Context, sandbox string) bool {
 	_, err := s.find(ctx, sandbox)
 	return err == nil

@@ -55,7 +55,7 @@ type Server struct {
 	published published
 }
 
-// bodyTime is how long a client may send nothing of its request.
+// bodyTime is how long a client may pause while it sends its request.
 const bodyTime = 30 * time.Second
 
 // ServeHTTP serves a request whose caller is known: see [server.CallerOf].

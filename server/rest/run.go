@@ -92,7 +92,7 @@ func (s *Server) execStream(ctx context.Context, in *execInput) (started, error)
 	}}, err
 }
 
-// runOf checks a request of run.
+// runOf checks a request to run.
 func runOf(q *client.RunRequest) (r session.Request, err error) {
 	if r.Run, err = commandOf(&q.Command); err != nil {
 		return r, err
@@ -152,7 +152,7 @@ func outputOf(t session.Tail) client.Output {
 	return client.Output{Text: t.Text, Bytes: t.Bytes, Cut: t.Cut}
 }
 
-// resultOf returns what an answer has of a result. Of the output directory it has only the name.
+// resultOf converts a result for an answer, with only the name of the output directory.
 func resultOf(r *session.RunResult, warnings []string) client.Result {
 	a := client.Result{
 		Sandbox: r.Sandbox, ExitCode: r.ExitCode, Reason: string(r.Reason), Detail: r.Detail, Seconds: r.Seconds,

@@ -131,7 +131,7 @@ func sandboxOf(i *runner.Info) client.Sandbox {
 	return a
 }
 
-// limitsOf converts limits to those of an answer, where 0 means no limit.
+// limitsOf converts limits for an answer, where 0 means no limit.
 func limitsOf(l runner.Limits) client.Limits {
 	return client.Limits{Memory: max(l.Memory, 0), CPUs: max(l.CPUs, 0), PIDs: max(l.PIDs, 0), Disk: max(l.Disk, 0)}
 }

@@ -10,8 +10,8 @@ import (
 	"demesne/session"
 )
 
-// Service is what the API needs beside [server.Sandboxes]. A sandbox is named by its id or name; the context has the caller,
-// and other callers' sandboxes do not exist for it.
+// Service has the API's operations in addition to [server.Sandboxes]. A sandbox is named by its id or name; the context has the
+// caller, and other callers' sandboxes do not exist for it.
 type Service interface {
 	server.Sandboxes
 	// RemoveGroup removes the sandboxes of a group of the caller's namespace, and returns how many there were.
@@ -28,7 +28,7 @@ type Service interface {
 	// Copy copies a file or directory inside a sandbox.
 	Copy(ctx context.Context, name, from, to string) error
 	Diff(ctx context.Context, name string) (*runner.Diff, error)
-	// Rules adds rules to those of a sandbox.
+	// Rules adds rules to a sandbox's rules.
 	Rules(ctx context.Context, name string, allow, deny []string) error
 	// MayDecide checks that the caller may allow a name that a sandbox asks for.
 	MayDecide(context.Context) error

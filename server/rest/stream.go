@@ -22,7 +22,7 @@ type stream struct {
 	cancel context.CancelFunc // ends what makes the events, once they cannot be sent
 }
 
-// streaming returns an answer whose events f sends. ctx is that of what makes them; the end of the answer cancels it.
+// streaming returns an answer whose events f sends. ctx belongs to the work that makes them; the end of the answer cancels it.
 func streaming(ctx context.Context, cancel context.CancelFunc, f func(to stream)) *huma.StreamResponse {
 	return &huma.StreamResponse{Body: func(hc huma.Context) {
 		defer cancel()
@@ -61,8 +61,8 @@ func (s stream) send(event string, data any) {
 	}
 }
 
-// eventResponse describes a stream in the OpenAPI document. OpenAPI 3.1 has no words for events: the schema is that of one
-// event's data.
+// eventResponse describes a stream in the OpenAPI document. OpenAPI 3.1 cannot describe events: the schema is for one event's
+// data.
 func eventResponse(api huma.API, op *huma.Operation, events ...event) {
 	var schemas []*huma.Schema
 	for _, e := range events {

@@ -23,7 +23,8 @@ type entry struct {
 	made time.Time
 }
 
-// newest returns the directories of all runs, the newest first. The time of a job's request is that of its start.
+// newest returns the directories of all runs, the newest first. A run's time is when its job.json was last changed: at its
+// start.
 func (s *Store) newest() ([]entry, error) {
 	names, err := os.ReadDir(s.dir)
 	if err != nil {

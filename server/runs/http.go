@@ -25,7 +25,7 @@ func (s *Store) Routes() map[string]http.HandlerFunc {
 	}
 }
 
-// Options answers a browser's question before a request of another origin. Only an allowed origin gets here.
+// Options answers a browser's question before a request from another origin. Only an allowed origin gets here.
 func Options(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }
 
 // EventsURL and StatusURL return the paths of a run.

@@ -66,7 +66,7 @@ type wireCommand struct {
 	AllowFailure bool      `json:"allow_failure"`
 }
 
-// shellText is text. Some clients send false for none.
+// shellText is the argument shell. Some clients send false instead of omitting it.
 type shellText string
 
 func (s *shellText) UnmarshalJSON(b []byte) error {

@@ -64,7 +64,7 @@ func (r *Recorder) finish(ctx context.Context, err error) {
 	}
 }
 
-// Output is what one command writes.
+// Output is the output of one command.
 type Output struct {
 	Stdout, Stderr io.Writer
 

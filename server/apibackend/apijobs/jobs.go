@@ -31,7 +31,7 @@ type Jobs struct {
 	Service func(namespace string) (*apibackend.Backend, error)
 }
 
-// Tools are what the callers of one namespace use.
+// Tools are the tools for the callers of one namespace.
 type Tools struct {
 	*toolbackend.Backend
 	Outputs *mcp.Server

@@ -1,4 +1,4 @@
-// Package kernel has the kernels of the HTTP API: those of package kernels/code, without the values of secrets.
+// Package kernel has the kernels of the HTTP API: package kernels/code's, without the values of secrets.
 package kernel
 
 import (

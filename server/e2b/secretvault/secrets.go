@@ -10,7 +10,7 @@ import (
 	"demesne/session/vault"
 )
 
-// Secrets are those of the callers of one namespace.
+// Secrets are the secrets of one namespace's callers.
 type Secrets struct {
 	vault     *vault.Vault
 	namespace string

@@ -27,8 +27,8 @@ type Options struct {
 	Policy  string // file
 	Audit   func(context.Context, events.Event) error
 	Secrets []string // values that no caller gets, such as tokens
-	Private []string // files that are never used, such as those of tokens
-	// Credential is that of [hostcmd.Options].
+	Private []string // files that are never used, such as tokens'
+	// Credential is as in [hostcmd.Options].
 	Credential func(path string, listed []string) (place string, found bool)
 	// Explain gives an error of a copy into a sandbox the words of the caller.
 	Explain func(sandbox string, err error) error

@@ -67,7 +67,7 @@ func Deny(ids []string) error {
 	return nil
 }
 
-// requests are those of all programs of this user.
+// requests are the requests of all programs of this user.
 type requests struct{ *hostcmd.Store }
 
 func open() (requests, error) {

@@ -23,7 +23,7 @@ import (
 	"demesne/session/events"
 )
 
-// Options are what the tools of all namespaces share.
+// Options are shared by the tools of all namespaces.
 type Options struct {
 	Settings *servecmd.Options
 	Observe  func(context.Context, events.Event) // see session.Options
@@ -95,7 +95,7 @@ func (t *Tools) ending(h http.HandlerFunc) http.Handler {
 	})
 }
 
-// toolSet is what the callers of one namespace use.
+// toolSet has the tools for the callers of one namespace.
 type toolSet struct {
 	*toolbackend.Backend
 	mcp  *mcp.Server

@@ -29,7 +29,7 @@ type program struct {
 	log     *log.Logger
 	e2b     *e2b.Spaces
 	tools   *mcptools.Tools
-	mux     *router // every path but those of E2B's API
+	mux     *router // every path except E2B's API
 	closers []func()
 }
 
@@ -46,7 +46,7 @@ func (r *router) Handle(pattern string, h http.Handler) {
 
 func (r *router) HandleFunc(pattern string, h http.HandlerFunc) { r.Handle(pattern, h) }
 
-// credentials returns those of a sandbox that is restarted.
+// credentials returns the credentials of a sandbox that is restarted.
 func (p *program) credentials(namespace, sandbox string) []runner.Secret {
 	if p.e2b == nil {
 		return nil

@@ -230,7 +230,7 @@ func TestRoutesForeignPages(t *testing.T) {
 	}
 }
 
-// TestRate checks that the requests of a namespace are bounded, and those of others are not.
+// TestRate checks that the requests of a namespace are bounded, and others' are not.
 func TestRate(t *testing.T) {
 	o := &servecmd.Options{Namespaces: map[string]session.Bounds{"slow": {Rate: 1}}}
 	p := testProgram(t, o)

@@ -1,4 +1,4 @@
-// Package restapi puts demesne's own API together, with what the other APIs of the server know.
+// Package restapi assembles demesne's own API, and connects it to the server's other APIs.
 package restapi
 
 import (
@@ -15,7 +15,7 @@ import (
 	"demesne/server/serve/mcptools"
 )
 
-// Options are what the API needs of the server.
+// Options are the parts of the server that the API uses.
 type Options struct {
 	Backends *apibackend.Spaces
 	Tools    *mcptools.Tools

@@ -58,7 +58,7 @@ func Quota(o *servecmd.Options, namespace string) e2b.Quota {
 // defaultWaiting is how many commands of a namespace wait for others.
 const defaultWaiting = 100
 
-// Queue returns the queue of commands, which also counts them if none has to wait. shut and full are those of [server.Queue].
+// Queue returns the queue of commands, which also counts them if none has to wait. shut and full are its Shut and Full.
 func Queue(o *servecmd.Options, shut func() error, full func(ctx context.Context, ahead int, refused bool)) *server.Queue {
 	own := map[string]int{}
 	for name, b := range o.Namespaces {
@@ -71,7 +71,8 @@ func Queue(o *servecmd.Options, shut func() error, full func(ctx context.Context
 	}
 }
 
-// API returns the bounds of the callers of the HTTP API, by their namespace. The ceilings on the cost of agents are those of models.
+// API returns the bounds of the callers of the HTTP API, by their namespace. The ceilings on the cost of agents are the same as
+// for models.
 func API(o *servecmd.Options) (func(namespace string) session.Bounds, error) {
 	models, err := operator.FromEnvironment(os.Getenv)
 	return func(namespace string) session.Bounds {

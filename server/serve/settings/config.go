@@ -1,4 +1,4 @@
-// Package settings reads the settings of demesne serve, and makes of them who may call, and the bounds of each namespace.
+// Package settings reads the settings of demesne serve, and derives the callers and the bounds of each namespace.
 //
 //	config.go  the command line, the environment and the configuration file; models over MCP
 //	bounds.go  the bounds of namespaces, and the queue; access.go: callers, certificate and state
