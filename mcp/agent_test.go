@@ -207,8 +207,8 @@ func TestUsageTool(t *testing.T) {
 	}
 }
 
-// TestUsageReportShape checks the schema of the report: names, types and order-free lists of required members are those of
-// the original demesne. A result fits it also if an argument was ignored.
+// TestUsageReportShape checks the schema of the report: names, types and unordered lists of required members are the original
+// demesne's. A result fits it also if an argument was ignored.
 func TestUsageReportShape(t *testing.T) {
 	s, _ := serverFor(t, &desk{})
 	cs := client(t, s, nil)

@@ -30,7 +30,7 @@ func granted(p Policy, asked runner.Limits) (l runner.Limits, filled []string, e
 	return g.Limits, g.Filled, nil
 }
 
-// timeout returns the time limit for a request of n seconds. 0 means none.
+// timeout returns the time limit if n seconds were requested. 0 means none.
 func timeout(p Policy, n float64) (time.Duration, error) {
 	most := p.Time(runner.Longest)
 	if n > most.Seconds() {

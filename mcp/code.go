@@ -17,7 +17,7 @@ import (
 )
 
 // The tool set "code" keeps kernels in sandboxes: interpreters whose variables outlive a call. The texts follow the other
-// tools. Names and fields are those of the systems that models know: see the reference.
+// tools. Models know the names and fields from other systems: see the reference.
 
 // codeTools returns the tools of the set.
 func (s *Server) codeTools() []tool {
@@ -81,7 +81,7 @@ func (s *Server) sandboxFields() []property {
 // hostless are arguments of sandbox_create that a session does not have.
 var hostless = []string{"name", "key", "replace", "background"}
 
-// codeRequest reads the arguments of sandboxFields, and those of every call.
+// codeRequest reads the arguments of sandboxFields and of every call.
 func (c *call) codeRequest() (r code.Request, err error) {
 	for _, name := range hostless {
 		delete(c.args, name)

@@ -12,7 +12,7 @@ import (
 	"demesne/internal/fsutil"
 )
 
-// credentials lists where programs keep credentials, besides [fsutil.CredentialsIn] of each home directory. A model may
+// credentials lists where programs keep credentials, in addition to [fsutil.CredentialsIn] of each home directory. A model may
 // mount neither these places nor a directory that contains one, unless the operator named the place itself.
 var credentials = struct {
 	anywhere []string // in any directory: these names hold only credentials

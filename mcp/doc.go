@@ -18,7 +18,7 @@
 // ([draining]). It stops reading from a client that reads no answers. Both ways to ask a person are supported: during a
 // call, and for newer clients in its answer ([talk]). Over HTTP, clients of both eras are served ([Server.Handler]).
 //
-// The package makes no decisions about isolation. It trusts its client, but not the model behind the client. The
+// The package does not decide about isolation. It trusts its client, but not the model behind the client. The
 // operator limits the model: [Mounts] and [credentials] limit the mounts, [Ceilings] the resources. Options.Domain
 // and the person at the client limit the egress. The runner decides which sandboxes a connection finds, by the socket
 // that the connection uses.

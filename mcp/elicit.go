@@ -58,7 +58,7 @@ func (c *call) canAsk() bool {
 	return p != nil && p.Elicitation != nil
 }
 
-// inputPaths returns the host paths that a sandbox of spec can read and so could send.
+// inputPaths returns the host paths that a sandbox of spec can read and therefore could send.
 func inputPaths(spec runner.Spec) (paths []string) {
 	for _, in := range spec.Inputs {
 		paths = append(paths, in.Path)

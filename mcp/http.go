@@ -147,7 +147,7 @@ func (o HTTPOptions) fromUs(origins []string) bool {
 	return true
 }
 
-// eventStream is the answer to a request of protocol 2026-07-28. Clients abort a call whose answer does not begin, and
+// eventStream is the answer to a request in protocol 2026-07-28. Clients abort a call whose answer does not begin, and
 // this protocol has no message for a call that requested none.
 type eventStream struct {
 	http.ResponseWriter
@@ -176,7 +176,7 @@ func (e *eventStream) Write(p []byte) (int, error) {
 	return e.ResponseWriter.Write(p)
 }
 
-// FlushError is what [http.ResponseController] calls.
+// FlushError is called by [http.ResponseController].
 func (e *eventStream) FlushError() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -93,7 +93,7 @@ func section(b *strings.Builder, title string, text *string) {
 	fmt.Fprintf(b, "---%s\n%s", title, *text)
 }
 
-// ofJob adds what _meta has of a job that ended.
+// ofJob adds to _meta the fields of a job that ended.
 func ofJob(r *sdk.CallToolResult, j *session.Job) *sdk.CallToolResult {
 	if !j.Status.Over() || j.Outcome == nil || j.Outcome.Result == nil {
 		return r

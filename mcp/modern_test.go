@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// modern returns a request of protocol 2026-07-28, without a progress token.
+// modern returns a request in protocol 2026-07-28, without a progress token.
 func modern(id, method, params string) string {
 	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":%q,"params":{%s"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28",`+
 		`"io.modelcontextprotocol/clientInfo":{"name":"t","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}}}}`+"\n", id, method, params)

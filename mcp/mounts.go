@@ -72,7 +72,7 @@ func (e outside) Error() string {
 	return fmt.Sprintf("mount path %s is not within DEMESNE_ALLOWED_PATHS (%s)", e.path, e.mounts)
 }
 
-// Hint says how a model gets the file all the same.
+// Hint says how a model can still get the file.
 func (outside) Hint() string {
 	return "ask the user to copy it below one of these, or to add its directory to DEMESNE_ALLOWED_PATHS; small texts fit into stdin or the command"
 }

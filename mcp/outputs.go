@@ -69,7 +69,7 @@ func (o outputs) files(dir string, most int) (list []output) {
 	return list
 }
 
-// Directories in that of an agent: its /out, and one for files only of the host.
+// Directories in an agent's output directory: its /out, and one for files that only the host writes.
 const agentOut, agentSidecar = "out", "sidecar-results"
 
 // outOf returns the directory with the files of a run, relative to the root.

@@ -40,7 +40,7 @@ func written(t *testing.T) outputs {
 	return o
 }
 
-// TestOutputsOfAgent checks that of an agent's directory only its /out is listed.
+// TestOutputsOfAgent checks that only /out in an agent's directory is listed.
 func TestOutputsOfAgent(t *testing.T) {
 	root := t.TempDir()
 	for _, name := range []string{"run/out/answer.md", "run/sidecar-results/usage.json", "run/config/CONTEXT", "run/workspace/w"} {

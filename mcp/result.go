@@ -143,8 +143,8 @@ func outcome(o *session.RunResult, where string, most int) ran {
 	return r
 }
 
-// lines returns what the text form says of a command besides its exit code and output: how it ended early, what was refused,
-// and what happened to its sandbox before.
+// lines returns the text form's lines about a command, in addition to its exit code and output: how it ended early, what was
+// refused, and what happened to its sandbox before.
 func (r *ran) lines() string {
 	return extraLines(r.Reason, r.Message, r.Denied, r.news)
 }
@@ -185,8 +185,8 @@ func denied(r *runner.Result) (lines []string) {
 	return lines
 }
 
-// shorten returns a stream of at most most bytes whole. Of a longer one it returns the head and the tail, and between them
-// a line with the file that has the whole.
+// shorten returns a stream of at most most bytes unchanged. From a longer one it returns the head and the tail, and between
+// them a line that names the file with the whole.
 func shorten(t session.Tail, most int) (shown string, cut bool) {
 	if !t.Cut && len(t.Text) <= most {
 		return t.Text, false
@@ -222,7 +222,7 @@ func firstLines(s string, n int) string {
 	return strings.ToValidUTF8(s, "")
 }
 
-// endLines likewise returns at most the last n bytes of s.
+// endLines returns at most the last n bytes of s, from the beginning of a line.
 func endLines(s string, n int) string {
 	if len(s) <= n {
 		return s
@@ -234,7 +234,7 @@ func endLines(s string, n int) string {
 	return strings.ToValidUTF8(s, "")
 }
 
-// endOf returns the end of stderr. If it is cut, a line in front says so: it is that of the original demesne.
+// endOf returns the end of stderr. If it is cut, a line in front says so: the original demesne's line.
 func endOf(t session.Tail, most int, where string) (shown string, cut bool) {
 	if !t.Cut && len(t.Text) <= most {
 		return t.Text, false

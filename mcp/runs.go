@@ -22,8 +22,8 @@ import (
 // ErrArguments reports arguments of a tool of the set "runs" that cannot be read.
 var ErrArguments = errors.New("invalid_arguments")
 
-// Runs executes lists of commands in sandboxes that callers name, for the tool set "runs". The arguments are those of the
-// tools, unchecked. sandbox describes the sandbox, if one must be made. Its methods are safe for concurrent use.
+// Runs executes lists of commands in sandboxes that callers name, for the tool set "runs". The arguments are the tools',
+// unchecked. sandbox describes the sandbox, if one must be made. Its methods are safe for concurrent use.
 type Runs interface {
 	// Run starts a run, and waits for its end if the arguments say so. The run does not end with ctx.
 	Run(ctx context.Context, arguments json.RawMessage, sandbox session.Request) (*StartedRun, error)
@@ -203,7 +203,7 @@ func wireError(message string, err error) error {
 	return &jsonrpc.Error{Code: codeFailed, Message: message + ": " + text, Data: data}
 }
 
-// serveWire answers a call whose errors are those of JSON-RPC.
+// serveWire answers a call whose errors are JSON-RPC errors.
 func serveWire(ctx context.Context, s *Server, t tool, req *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
 	a, err := parseArgs(req.Params.Arguments)
 	if err != nil {

@@ -92,7 +92,7 @@ func arguments(props ...property) map[string]any {
 	return s
 }
 
-// published returns a schema of results as clients get it: types alone, without minor fields, which are permitted. Each
+// published returns a schema of results as clients get it: only types, without minor fields, which are permitted. Each
 // model pays for a list of tools in each conversation, and few clients show it the schemas of results.
 func published(schema map[string]any) map[string]any {
 	if schema == nil {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// fits fails the test if a result does not match its tool's output schema: that of the reference, or the published one.
+// fits fails the test if a result does not match its tool's output schema: the reference's, or the published one.
 // Clients that validate would discard such a result.
 func fits(t *testing.T, s *Server, name string, result any) {
 	t.Helper()

@@ -133,7 +133,7 @@ type call struct {
 	talk *talk  // nil: the call has one round, and questions are asked during it
 	told func() // if not nil, called once the client has the answer
 
-	inputs []string // a line for each input, if one got a name that the caller cannot know
+	inputs []string // a line for each input, if the server chose the name of one
 }
 
 // New returns a server that uses e.

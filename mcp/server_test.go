@@ -28,8 +28,8 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// desk is a Backend that records requests and returns fixed answers. The tests of this package cover the
-// protocol, and those of package integration the sandboxes.
+// desk is a Backend that records requests and returns fixed answers. The tests of this package cover the protocol, and package
+// integration's the sandboxes.
 type desk struct {
 	mu     sync.Mutex
 	asked  []session.Request

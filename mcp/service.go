@@ -61,7 +61,7 @@ type Code interface {
 	// Execute executes r.Code in the session r.Session. Without one it makes a sandbox, executes the code and removes the
 	// sandbox. An exception of the code is not an error, and neither is the end of the kernel: see [code.Result].
 	Execute(ctx context.Context, r code.Request, w session.Callbacks) (*code.Result, error)
-	// Check parses r.Code in a sandbox of its own, and executes nothing of it: see [code.Result].Problems. With r.Session the
+	// Check parses r.Code in a sandbox of its own, and does not execute it: see [code.Result].Problems. With r.Session the
 	// sandbox has the image of that session.
 	Check(ctx context.Context, r code.Request, w session.Callbacks) (*code.Result, error)
 	// Install installs r.Dependencies in the session r.Session.

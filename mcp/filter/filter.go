@@ -1,10 +1,10 @@
 // Package filter passes messages between an MCP client and a server that runs in a sandbox, and drops what would make the
 // client act for the server.
 //
-// A [Wire] replaces the streams of the server. Requests of a client pass unchanged. Of the server only answers, pings and
+// A [Wire] replaces the streams of the server. A client's requests pass unchanged. From the server only answers, pings and
 // notifications pass: its own requests (to ask the user, to use the client's model, to list directories) are answered with an
-// error, unless they were allowed. Each message is parsed and encoded anew, so that filter and client read the same fields.
-// A line that is not a message of JSON-RPC is dropped. The package links no MCP library, because demesne run pays for it.
+// error, unless they were allowed. Each message is parsed and encoded again, so that filter and client read the same fields. A
+// line that is not a message of JSON-RPC is dropped. The package links no MCP library, because demesne run pays for it.
 package filter
 
 import (
@@ -32,7 +32,7 @@ const (
 	codeNeedsPage = -32042 // the client is asked to open an address
 )
 
-// wireMessage is a message of JSON-RPC. It has the fields that a receiver obeys, and is what the receiver gets: a field
+// wireMessage is a message of JSON-RPC. It has the fields that a receiver obeys, and the receiver gets its encoding: a field
 // that occurs twice, or in another spelling, means the same to the filter and to the receiver.
 type wireMessage struct {
 	Version string          `json:"jsonrpc"`
@@ -49,7 +49,7 @@ type wireError struct {
 	Message string `json:"message"`
 }
 
-// wireVerdict is what happens to a line of a wrapped server: each part may be empty.
+// wireVerdict says what to do with a line of a wrapped server. Each part may be empty.
 type wireVerdict struct {
 	pass   []byte   // for the client
 	answer [][]byte // for the server, in place of the client's

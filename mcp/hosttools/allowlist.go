@@ -27,7 +27,7 @@ type Rule struct {
 	Prompts   bool  `json:"prompts"`
 
 	// Generated lists directories of this machine. A file in one of them that a tool creates or changes, and whose path
-	// is in the tool's result, is copied to /workspace/generated, and the path in the result becomes that of the copy.
+	// is in the tool's result, is copied to /workspace/generated, and the path in the result becomes the copy's.
 	Generated []string `json:"generated"`
 }
 

@@ -17,7 +17,7 @@ type Set struct {
 	mux    *http.ServeMux
 }
 
-// maxBody bounds a request of the sandbox, in bytes.
+// maxBody bounds a request from the sandbox, in bytes.
 const maxBody = 16 << 20
 
 // Open returns the set of the servers that the list allows something of. None is started yet.

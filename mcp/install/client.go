@@ -26,7 +26,7 @@ type Client struct {
 	comments   bool   // the client accepts comments and trailing commas
 }
 
-// Settings are what an entry says besides the program.
+// Settings are what an entry says in addition to the program.
 type Settings struct {
 	Tools string   // tool sets; empty: no change
 	Env   []string // NAME=VALUE

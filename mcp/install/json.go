@@ -228,7 +228,7 @@ func whole(text string) error {
 
 type span struct{ from, to int }
 
-// members is an object in a text: its position, and those of its values.
+// members is an object in a text: its position, and its values' positions.
 type members struct {
 	open   int // offset after its brace
 	values map[string]span

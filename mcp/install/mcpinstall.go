@@ -4,13 +4,13 @@
 //	did, err := c.Install(install.Here(), "/usr/local/bin/demesne", install.Settings{})
 //
 // The existing content of a file is kept byte for byte; the new entry is inserted into it. In an entry that exists, only
-// the program and what [Settings] name change. A file is parsed before it is changed, and a change of JSON is checked to
-// be that of the entry and nothing else. Install refuses files in neither format, comments where the client refuses them,
-// and TOML with the entry in another form. It names the line of a syntax error. demesne-proxy parses TOML, because linking
-// its parser would slow down every run.
+// the program and what [Settings] name change. A file is parsed before it is changed, and a change of JSON is checked to affect
+// only the entry. Install refuses files in neither format, comments where the client refuses them, and TOML with the entry in
+// another form. It names the line of a syntax error. demesne-proxy parses TOML, because linking its parser would slow down
+// every run.
 //
-// Install follows symbolic links, but not those of a project, which others may have written. Their target must exist. It replaces the file atomically and keeps the old
-// one beside it.
+// Install follows symbolic links, but not in a project, where others may have written them. Their target must exist. It
+// replaces the file atomically and keeps the old one beside it.
 package install
 
 import (
@@ -134,7 +134,7 @@ func (c Client) file(p Place) (string, error) {
 	return path, nil
 }
 
-// change replaces the text of the client's file by what edit makes of it.
+// change replaces the text of the client's file by edit's result.
 func (c Client) change(p Place, edit func(old string) (string, error)) (did Did, err error) {
 	var old string
 	var there bool

@@ -4,7 +4,7 @@
 //	demesne-mcp --http 127.0.0.1:8765 streamable HTTP at /mcp
 //	demesne-mcp --http unix:PATH      the same on a socket that only its owner can reach
 //	demesne-mcp job ID                runs a background job; the server starts it
-//	demesne-mcp run ID                likewise a run of demesne serve
+//	demesne-mcp run ID                the same for a run of demesne serve
 //
 // Only MCP messages are written to stdout. The program's own messages go to stderr, one line each. At the end
 // of its input, and on INT, TERM or HUP, it answers the calls in flight and exits 0. A second INT or TERM ends

@@ -8,8 +8,8 @@ import (
 	"demesne/internal/peeruser"
 )
 
-// ownUser accepts local connections from processes of this user and of root. It closes those of other users, who can
-// reach a port on this machine too, and those of sandboxes, which can reach a unix socket below a --workspace.
+// ownUser accepts local connections from processes of this user and of root. It closes connections from other users, who can
+// reach a port on this machine too, and from sandboxes, which can reach a unix socket below a --workspace.
 type ownUser struct{ net.Listener }
 
 // Accept implements net.Listener.

@@ -9,20 +9,19 @@ import (
 	"demesne/session/operator"
 )
 
-// Options says for whom a Backend works. The zero value is that of a program with one client, which has the rights of its
-// user.
+// Options says for whom a Backend works. The zero value is for a program with one client, which has the rights of its user.
 type Options struct {
 	Session session.Options // its Getenv has the operator's settings
 	// Policy decides what the callers may ask; nil: one of the settings.
 	Policy *operator.Policy
-	// Namespace is that of the callers; empty: none. Callers with a namespace see only its sandboxes, jobs, outputs and
+	// Namespace is the callers'; empty: none. Callers with a namespace see only its sandboxes, jobs, outputs and
 	// secrets.
 	Namespace string
 	// Queue bounds the commands that calls wait for; nil: they do not queue.
 	Queue *server.Queue
 	// Listed means that only listed directories can be mounted, and never the working directory. Namespace implies it.
 	Listed bool
-	// Runs are those of the tool set "runs"; nil: it is not offered.
+	// Runs are the runs of the tool set "runs"; nil: it is not offered.
 	Runs *runs.Store
 	// Host is the guard of host commands, with which the tool set host is offered. Nil: the settings decide, and they
 	// offer it to no namespace.

@@ -37,7 +37,7 @@ func (o Options) policy() (*operator.Policy, error) {
 }
 
 // serverOptions returns the MCP server's options. root is the output root. tools is the list of tool sets from the
-// command line; if it is empty, that of the settings applies.
+// command line; if it is empty, the settings' list applies.
 func (f *Backend) serverOptions(root, tools string, warn io.Writer) (mcp.Options, error) {
 	by := f.options
 	sets, err := by.toolSets(tools)

@@ -67,8 +67,8 @@ func AttendRun(ctx context.Context, job string) error {
 	})
 }
 
-// Server returns an MCP server with the tools that the settings allow. tools is a list of tool sets; if it is empty,
-// that of the settings applies. Each warning is one line to warn, after prefix. The caller calls done after its last answer.
+// Server returns an MCP server with the tools that the settings allow. tools is a list of tool sets; if it is empty, the
+// settings' list applies. Each warning is one line to warn, after prefix. The caller calls done after its last answer.
 func (f *Backend) Server(ctx context.Context, tools string, warn io.Writer, prefix string) (s *mcp.Server, done func(), err error) {
 	root, err := f.OutputRoot()
 	if err != nil {

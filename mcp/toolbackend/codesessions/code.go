@@ -32,7 +32,7 @@ type Sessions struct {
 	about map[*code.Session]*about // of the sessions in the store
 }
 
-// about is what the frontend knows of a session.
+// about is what the frontend keeps about a session.
 type about struct {
 	image, egress string
 	offline       bool // no egress, and no person can allow any

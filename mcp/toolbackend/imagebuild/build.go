@@ -29,7 +29,7 @@ import (
 	"demesne/session/operator"
 )
 
-// builtPrefix is that of the images that models built: see operator.Built. maxBuilt is how many are kept.
+// builtPrefix begins the names of images that models built: see operator.Built. maxBuilt is how many are kept.
 const (
 	builtPrefix = "local/built-by-models/"
 	maxBuilt    = 16

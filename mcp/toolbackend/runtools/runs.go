@@ -1,4 +1,5 @@
-// Package runtools executes the MCP tools of the tool set runs over a session and package server/runs: those of mcp-sandboxd.
+// Package runtools executes the MCP tools of the tool set runs, which are mcp-sandboxd's, over a session and package
+// server/runs.
 package runtools
 
 import (
@@ -120,7 +121,7 @@ func (f *Tools) Run(ctx context.Context, arguments json.RawMessage, sandbox sess
 	return out, nil
 }
 
-// reduce reduces the times of commands to the operator's, and says so: mcp-sandboxd's clients know no ceiling.
+// reduce reduces the times of commands to the operator's, and says so: mcp-sandboxd's clients do not expect a ceiling.
 func reduce(commands []runs.Step, most time.Duration) (said []string) {
 	n := 0
 	for i := range commands {
@@ -201,7 +202,7 @@ func (f *Tools) ensure(ctx context.Context, r *runs.Request, sandbox session.Req
 	return sb, nil
 }
 
-// makeArtifacts makes the directory for artifacts, unless the image has it.
+// makeArtifacts makes the directory for artifacts, unless the image contains it.
 func makeArtifacts(ctx context.Context, sb *session.Sandbox) error {
 	t, err := sb.Tree(ctx, nil)
 	if err != nil {

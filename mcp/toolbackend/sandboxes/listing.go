@@ -56,7 +56,7 @@ const (
 )
 
 // commandsOf returns the command lines of the children of a sandbox's PID 1, without those that have ended. The kernel
-// may give the id of a process that ends to another one. A directory of /proc stays that of its process: if init still
+// may give the id of a process that ends to another one. A directory of /proc stays its process's: if init still
 // has the child after the directory was opened, it is the child's.
 func commandsOf(init int) (list []string) {
 	if init <= 0 {

@@ -1,5 +1,5 @@
-// Package sandboxes executes the MCP tools for scripts, sandboxes and files over a session. The packages beside it execute the
-// other tools, by its means.
+// Package sandboxes executes the MCP tools for scripts, sandboxes and files over a session. The packages beside it use it to
+// execute the other tools.
 //
 //	sandboxes.go  scripts, sandboxes and files; listing.go: lists, forks and copies between sandboxes
 //	words.go      hints of errors, in the words of tools
@@ -16,7 +16,7 @@ import (
 	"demesne/session/operator"
 )
 
-// Sandboxes are those of the callers of one namespace, or of a program with one client.
+// Sandboxes are the sandboxes of one namespace's callers, or of a program with one client.
 type Sandboxes struct {
 	*session.Service
 	Policy    *operator.Policy
