@@ -86,7 +86,7 @@ func (o *agentOptions) newAgentTerminal(home string, args []string) (_ *agentTer
 	return t, errors.Join(err, t.writeConfig(), t.seed())
 }
 
-// findAgent finds the agent of a command, and the root filesystem for it: the image that the caller chose, that of the
+// findAgent finds the agent of a command, and the root filesystem for it: the image that the caller chose, the image of the
 // provider's row, or the host's own, on which an installation works. $DEMESNE_DEFAULT_IMAGE is ignored.
 func (t *agentTerminal) findAgent(catalog *agents.Catalog, name string) (err error) {
 	o := t.o
@@ -113,7 +113,7 @@ func (t *agentTerminal) rootImage() string {
 	return t.o.Image.Given
 }
 
-// openHome makes the agent's home: the one of this project, or a temporary one. An attempt has none outside.
+// openHome makes the agent's home: this project's, or a temporary one. An attempt has no home outside its sandbox.
 func (t *agentTerminal) openHome(home string) (string, error) {
 	switch {
 	case t.o.stamp != "":

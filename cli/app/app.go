@@ -1,4 +1,4 @@
-// Package app is what all verbs of demesne share: the caller's console, errors with their exit codes and hints, tables, and
+// Package app has what all verbs of demesne share: the caller's console, errors with their exit codes and hints, tables, and
 // the frame of a verb.
 //
 // A [Verb] is a command line of package cmdline with a constructor of its options. The constructor gets the [App] of one

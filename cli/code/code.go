@@ -1,4 +1,4 @@
-// Package code has the verb code, which checks the syntax of files in a sandbox and executes nothing of them: see package
+// Package code has the verb code, which checks the syntax of files in a sandbox without executing them: see package
 // kernels/syntax.
 package code
 

@@ -19,7 +19,7 @@ import (
 	"demesne/internal/text"
 )
 
-// Options are what the command line says beside the file.
+// Options are the command line's additions to the file.
 type Options struct {
 	*app.App
 	Pull      images.PullPolicy
@@ -48,7 +48,7 @@ func (d *Container) Dir() string { return d.plan.Dir }
 // Tmpfs returns the paths of file systems in memory.
 func (d *Container) Tmpfs() []string { return d.plan.Tmpfs }
 
-// Built reports whether the image was built here: no registry has it.
+// Built reports whether the image was built here, so that it is in no registry.
 func (d *Container) Built() bool { return d.plan.Build != nil || d.plan.HasFeatures() }
 
 func find(arg string) (d *Container, err error) {
@@ -92,7 +92,7 @@ func (d *Container) run(name string, b build.Options, s build.Streams) error {
 	return nil
 }
 
-// imageHas returns what an image says of itself.
+// imageHas returns what an image's configuration says.
 func imageHas(c oci.Config) devcontainer.Has {
 	return devcontainer.Has{Metadata: c.Labels[devcontainer.MetadataLabel], Env: c.Env, User: c.User}
 }

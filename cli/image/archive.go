@@ -148,7 +148,7 @@ func (o *saveOptions) Run(args []string) (int, error) {
 	})
 }
 
-// archiveOptions are what export and save share.
+// archiveOptions are the options that export and save share.
 type archiveOptions struct {
 	*app.App
 	file string // -o

@@ -63,7 +63,7 @@ func readList(path string, stdin io.Reader) (refs []imageref.Ref, err error) {
 	return refs, nil
 }
 
-// setInfo is what pull --list and images check --list print as JSON.
+// setInfo is printed as JSON by pull --list and images check --list.
 type setInfo struct {
 	Images  []imageInfo   `json:"images"`
 	Missing []missingInfo `json:"missing"`

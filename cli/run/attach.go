@@ -36,7 +36,7 @@ For a background job it prints the output from the beginning, and exits as demes
 	}
 }
 
-// shellCommand runs bash if the sandbox has it, or else sh.
+// shellCommand runs bash if it is in the sandbox, or else sh.
 var shellCommand = []string{"/bin/sh", "-c", "command -v bash >/dev/null 2>&1 && exec bash; exec sh"}
 
 type attachOptions struct{ launch.Options }

@@ -189,7 +189,7 @@ func (j *command) start(spec runner.Spec, r *launch.Root, args []string) error {
 	}))
 }
 
-// within makes the sandbox of c, or finds the one of its key, installs the dependencies there, and calls do with its id and
+// within makes the sandbox of c, or finds the one with its key, installs the dependencies there, and calls do with its id and
 // the image's configuration. Without a key it removes the sandbox then.
 func (j *command) within(s *session.Service, c session.CreateOptions, cb session.Callbacks, do func(id string, image oci.Config) error) (err error) {
 	if c.Spec.Key == "" {

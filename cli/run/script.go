@@ -197,7 +197,7 @@ func (s *script) lines(args []string) (all [][]string) {
 	return all
 }
 
-// tooOld is the exit code of a node that knows no TypeScript: "bad option".
+// tooOld is the exit code of a node without TypeScript: "bad option".
 const tooOld = 9
 
 // tell hints at what runs TypeScript, if the root's node does not.

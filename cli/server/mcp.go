@@ -64,7 +64,7 @@ type mcpOptions struct {
 	settings       install.Settings
 }
 
-// Flags returns the flags of the server, which the frontend parses, and those of install.
+// Flags returns the flags of the server, which the frontend parses, and install's.
 func (o *mcpOptions) Flags() cmdline.Flags {
 	flags := install.ServerFlags(&install.ServerOptions{})
 	flags.Long("tools").Set = o.setTools

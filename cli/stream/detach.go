@@ -11,7 +11,7 @@ type DetachKeys struct {
 	Left chan struct{}
 }
 
-// NewDetachKeys returns detach keys of which none was typed.
+// NewDetachKeys returns the keys in a state where none was typed.
 func NewDetachKeys() *DetachKeys { return &DetachKeys{Left: make(chan struct{})} }
 
 const (

@@ -40,7 +40,7 @@ func pipe(ours int, polled bool) (r, w *os.File, err error) {
 	return os.NewFile(uintptr(fds[0]), pipeName), os.NewFile(uintptr(fds[1]), pipeName), nil
 }
 
-// Stat returns what fstat(2) knows of a file.
+// Stat returns the result of fstat(2) on a file.
 func Stat(f *os.File) (st unix.Stat_t) {
 	// An error leaves st zero: a file of unknown kind, which is the safe answer.
 	unix.Fstat(FD(f), &st)

@@ -41,7 +41,7 @@ const resetRaw = "\x18\x1b[?2026l\x0f\x1b(B\x1b[0m\x1b[r\x1b[999;1H\r\n"
 // another character set, colours, margins.
 const Reset = "\x18\x1b[?2026l\x0f\x1b[!p\x1b[0m\n"
 
-// Answers reads the user's answers: from the terminal, or from what the user types to a command that has it.
+// Answers reads the user's answers: from the terminal, or from what the user types to a command that uses the terminal.
 type Answers struct {
 	mu     sync.Mutex
 	raw    bool   // a command has the terminal

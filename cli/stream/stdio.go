@@ -4,9 +4,9 @@
 // terminal inside the sandbox; a Pump copies between that and the caller's own file, by splice(2) between two pipes.
 // [Signals] forwards what the caller's program receives, and ends that program at the third interrupt.
 //
-// Everything here works with files and a session's process. It knows no flags, and prints nothing but what a question
-// on the terminal needs: [Answers] reads an answer from a terminal that a command uses at the same time, and a [Floor] keeps
-// the command's output from overwriting the question.
+// Everything here works with files and a session's process. It is independent of flags, and prints only what a question on the
+// terminal needs: [Answers] reads an answer from a terminal that a command uses at the same time, and a [Floor] keeps the
+// command's output from overwriting the question.
 //
 // The caller's descriptors keep their flags, because the caller shares them: descriptors are used in whatever mode they have.
 package stream

@@ -154,8 +154,8 @@ func EndOfFile(edited, midLine bool) []byte {
 }
 
 // DrainTerminal waits for the remaining output of a terminal whose command has ended. It returns when every
-// process has closed the other end, or when the terminal has been silent for a moment with no data pending. It
-// also returns if the pump makes no progress for the time of patience.
+// process has closed the other end, or when the terminal has been silent for a moment with no data pending. It also returns if
+// the pump does not progress for the time of patience.
 func (p *Pump) DrainTerminal() {
 	const silent, limit = 30 * time.Millisecond, Patience
 	seen, since := int64(-1), time.Now()
