@@ -92,7 +92,7 @@ func (b *box) works(dir string, args ...string) result {
 	return r
 }
 
-// TestAgentProject checks what an agent has of the user's directory, in each place where users start it.
+// TestAgentProject checks what an agent sees of the user's directory, in each place where users start it.
 func TestAgentProject(t *testing.T) {
 	b, _, plain := newScriptBox(t)
 	repo := b.repository("repo")

@@ -80,7 +80,7 @@ func (b *box) loginFile(access string) string {
 	return login
 }
 
-// loginAgent replaces the credential of the agents in a row by a login. Prefix is that of the row's variables.
+// loginAgent replaces the credential of the agents in a row by a login. prefix begins the names of the row's variables.
 func (b *box) loginAgent(row, prefix, login string) {
 	key := fmt.Sprintf(`{"env":"%s_KEY","base":"http://127.0.0.1:1","base_env":"%[1]s_BASE","header":"X-Api-Key"`, prefix)
 	row = strings.Replace(row, key, fmt.Sprintf(`{"file":"/nonexistent","file_env":"%s_LOGIN","kind":"codex","base":"http://127.0.0.1:1","base_env":"%[1]s_BASE","header":"Authorization","scheme":"Bearer"`, prefix), 1)

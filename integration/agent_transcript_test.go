@@ -21,7 +21,7 @@ type agentProgram struct {
 	format string
 	argv   []string
 	env    []string          // @MODEL is the URL of the model
-	home   map[string]string // files, likewise
+	home   map[string]string // files, in the same way
 	waits  bool              // for the end of a rate limit, without a word
 }
 

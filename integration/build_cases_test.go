@@ -13,7 +13,7 @@ import (
 	"demesne/integration/fixture"
 )
 
-// buildCase is a row of testdata/build: a Containerfile, its context, and what the build must make of them.
+// buildCase is a row of testdata/build: a Containerfile, its context, and the result that the build must have.
 // docs/explanation/build-cases.md says which published cases the rows stand for.
 type buildCase struct {
 	name    string

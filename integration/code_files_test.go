@@ -182,7 +182,7 @@ func TestScriptNoNamespaces(t *testing.T) {
 	}
 }
 
-// TestValidate checks the syntax of files in real sandboxes, where nothing of them is executed.
+// TestValidate checks the syntax of files in real sandboxes, where they are not executed.
 func TestValidate(t *testing.T) {
 	b := newBox(t)
 	program(t, "python3")

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestExitCodes checks that the exit codes are those of env(1), timeout(1) and the shell.
+// TestExitCodes checks that the exit codes are as in env(1), timeout(1) and the shell.
 func TestExitCodes(t *testing.T) {
 	b := newBox(t)
 	plain := b.file("plain", "not a program\n", 0o644)

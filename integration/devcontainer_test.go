@@ -32,7 +32,7 @@ func newWorkspace(t testing.TB, g *gallery) *workspace {
 	return &workspace{s, s.mkdir("app")}
 }
 
-// has makes the workspace anew, with these files.
+// has replaces the workspace by these files.
 func (w *workspace) has(files map[string]string) {
 	w.Helper()
 	if err := os.RemoveAll(w.dir); err != nil {

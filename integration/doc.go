@@ -10,8 +10,7 @@
 // The programs come from $DEMESNE_BIN, or are built into a temporary directory. Each test
 // gets a box: its own HOME, run directory and output root. It fails when it leaves a process,
 // mount, network interface, control group or directory behind. The test process is a subreaper,
-// so a process that demesne abandons becomes its child. That separates leaked
-// processes from those of other users.
+// so a process that demesne abandons becomes its child. That separates leaked processes from other users'.
 //
 // A test skips when the machine lacks something it needs, and fails instead under CI.
 package integration

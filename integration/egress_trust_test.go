@@ -9,7 +9,7 @@ import (
 )
 
 // TestEgressTrust checks that an image trusts the machine's own certificate authorities beside the public ones.
-// An image without certificates gets those of the machine.
+// An image without certificates gets the machine's.
 func TestEgressTrust(t *testing.T) {
 	onInternet(t, func(n *internet) {
 		const anchors = "/usr/local/share/ca-certificates"

@@ -227,7 +227,7 @@ func TestImageMapsSandboxRemoved(t *testing.T) {
 	})
 }
 
-// owner is what stat says of a file of the image's user 1000. With one id root has every file.
+// owner is stat's output for a file of the image's user 1000. With one id root has every file.
 func owner(many bool) string {
 	if many {
 		return "1000\n"

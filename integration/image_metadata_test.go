@@ -41,7 +41,7 @@ func (m *metadata) blob(mediaType, content string) string {
 	return fmt.Sprintf(`"mediaType":%q,"digest":"sha256:%s","size":%d`, mediaType, hex, len(content))
 }
 
-// saying is what an image says of itself. Each field is JSON text: members of an object, with a comma at its end.
+// saying is an image's metadata. Each field is JSON text: members of an object, with a comma at its end.
 type saying struct {
 	config   string // of the configuration's member config
 	image    string // of the configuration

@@ -94,7 +94,7 @@ func TestInstallDebian(t *testing.T) {
 		if err := tool("cp", "-r", o.Out, root+"/release"); err != nil {
 			t.Fatal(err)
 		}
-		// In a chroot the kernel refuses user namespaces, so the root becomes that of a mount namespace. Init ends what is left.
+		// In a chroot the kernel refuses user namespaces, so the root becomes a mount namespace's. Init ends what is left.
 		const enter = `mount --bind "$1" "$1" && cd "$1" && mount -t proc proc proc && mount --rbind /sys sys && mount --rbind /dev dev &&
 			mount -t tmpfs tmpfs tmp && chmod 1777 tmp && pivot_root . mnt && cd / && umount -l mnt && exec /bin/sh /script "$2"`
 		out, err := exec.Command("unshare", "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child", "sh", "-c", enter, "enter", root, profile).CombinedOutput()
@@ -119,7 +119,7 @@ func (b *box) image(dir, archive string) {
 		{"build", "-q", "-f", "../examples/image/Containerfile", "--build-arg", "BASE=local/base", "-t", "local/demesne", dir},
 	} {
 		cmd := b.command("demesne", args...)
-		cmd.Dir = "" // that of the test
+		cmd.Dir = "" // the test's
 		if r := b.finish(cmd); r.code != 0 {
 			b.Fatalf("%q: %+v", args, r)
 		}

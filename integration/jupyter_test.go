@@ -66,7 +66,7 @@ func (j *jupyter) gone() {
 	eventually(j, "the sandbox to be removed", func() bool { return j.demesne("ls", "-q").stdout == "" })
 }
 
-// TestJupyterClient drives kernels in sandboxes with Debian's jupyter_client: that of demesne, and ipykernel.
+// TestJupyterClient drives kernels in sandboxes with Debian's jupyter_client: demesne's own, and ipykernel.
 func TestJupyterClient(t *testing.T) {
 	j := newJupyter(t)
 	j.client(j.install("driver", "--kernel", "demesne"), "tour")

@@ -113,7 +113,7 @@ func (b *box) droppings() (left []string) {
 	for _, d := range []string{b.home, b.home + "/.demesne"} {
 		for _, n := range names(d) {
 			kept := slices.Contains([]string{".demesne", "out", "run", "egress-rules.json", "cache", "changes", "vault", "repl", "server", "audit", "host"}, n)
-			if n == "jobs" { // a server opens the store, and so makes the directory of slots
+			if n == "jobs" { // a server opens the store, which makes the directory of slots
 				kept = slices.Equal(names(d+"/jobs"), []string{"slots"})
 			}
 			if !kept {
@@ -239,7 +239,7 @@ func groupsBelow(dir string, f func(path string)) {
 	}
 }
 
-// ownedByUs reports whether the tests' user owns a control group. Root's tests run beside those of an ordinary user.
+// ownedByUs reports whether the tests' user owns a control group. Root's tests run beside an ordinary user's.
 func ownedByUs(group string) bool {
 	info, err := os.Lstat(group)
 	return err == nil && int(info.Sys().(*syscall.Stat_t).Uid) == os.Geteuid()

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// bin is the directory of the programs under test, and tools that of the C helpers.
+// bin is the directory of the programs under test, and tools the directory of the C helpers.
 var bin, tools string
 
 func TestMain(m *testing.M) { os.Exit(testMain(m)) }

@@ -142,7 +142,7 @@ func TestMCPCodeLimits(t *testing.T) {
 // TestMCPCodeOnce runs code without a session, and checks that nothing is left.
 func TestMCPCodeOnce(t *testing.T) {
 	b := newBox(t)
-	c := b.codeClient("DEMESNE_PREPARED_SESSIONS=0", "DEMESNE_POOL_SIZE=0") // every PID 1 is that of a call
+	c := b.codeClient("DEMESNE_PREPARED_SESSIONS=0", "DEMESNE_POOL_SIZE=0") // every PID 1 belongs to a call
 	for _, step := range []struct{ language, code, value, stdout string }{
 		{"python", "print('hi'); 6 * 7", "42", "hi\n"}, {"javascript", "console.log('hi'); 6 * 7", "42", "hi\n"},
 		{"shell", "echo hi; exit 3", "", "hi\n"}, {"bash", "x=(a b); echo ${x[1]}", "", "b\n"},

@@ -35,9 +35,8 @@ func (c *mcpClient) notThere(sandbox, file string) {
 	}
 }
 
-// TestEscapeM3Frontends checks that a model sees the sandboxes made by MCP and those shared with it (M3). It does not
-// see those of the command line, by id or name, running or stopped. Nor does it after a restart of the runner, or
-// as a fork.
+// TestEscapeM3Frontends checks that a model sees the sandboxes made by MCP and those shared with it (M3). It does not see the
+// command line's, by id or name, running or stopped. Nor does it after a restart of the runner, or as a fork.
 func TestEscapeM3Frontends(t *testing.T) {
 	b := newBox(t)
 	b.extra = append(b.extra, "DEMESNE_TOOLS=files")
@@ -176,8 +175,8 @@ func TestEscapeM3Jobs(t *testing.T) {
 	b.cli("wait", "--timeout", "1m", models)
 }
 
-// TestEscapeM3Outputs checks that a model can read the outputs of MCP's runs, but not those of the command line
-// (M3). It tries them as resources, as inputs, and all at once.
+// TestEscapeM3Outputs checks that a model can read the outputs of MCP's runs, but not the command line's (M3). It tries them as
+// resources, as inputs, and all at once.
 func TestEscapeM3Outputs(t *testing.T) {
 	b := newBox(t)
 	b.cli("run", "--", "sh", "-c", "echo private > /out/f")

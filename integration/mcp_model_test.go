@@ -180,7 +180,7 @@ func TestMCPBuild(t *testing.T) {
 	refused(build("nonsense", nil), "nonsense")
 	refused(args{"containerfile": "FROM local/bb", "files": []string{"/etc/passwd"}}, "/etc/passwd")
 	var last string
-	for i := range 17 { // 16 are kept, besides those in use
+	for i := range 17 { // 16 are kept, in addition to images in use
 		last = c.must("sandbox_build", build(fmt.Sprintf("FROM local/bb\nLABEL n=%d", i), nil)).field("image")
 	}
 	if r := c.call("sandbox_script", args{"image": image, "command": "true", "egress": "none"}); !r.IsError {

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// modernCall returns a request of protocol 2026-07-28, without a progress token.
+// modernCall returns a request in protocol 2026-07-28, without a progress token.
 func modernCall(id, method, params string) string {
 	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%q,"method":%q,"params":{%s,"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28",`+
 		`"io.modelcontextprotocol/clientInfo":{"name":"t","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}}}}`+"\n", id, method, params)

@@ -213,7 +213,7 @@ func TestMCPParallel(t *testing.T) {
 // TestMCPCancelled checks that notifications/cancelled ends all processes that the call started.
 func TestMCPCancelled(t *testing.T) {
 	b := newBox(t)
-	b.extra = append(b.extra, "DEMESNE_POOL_SIZE=0") // the only PID 1 is the one of the call
+	b.extra = append(b.extra, "DEMESNE_POOL_SIZE=0") // the only PID 1 is the call's
 	c := b.mcp()
 	tree := "setsid sleep 3333 & (sleep 3333 & sleep 3333) & echo up; sleep 3333"
 	for _, begun := range []func() bool{

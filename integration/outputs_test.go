@@ -88,8 +88,8 @@ func TestOutputsGC(t *testing.T) {
 	b.keepsJobs()
 }
 
-// TestOutputsBound checks that a server keeps no more output directories than $DEMESNE_MAX_OUTPUTS allows, besides
-// those in use. The oldest belongs to a sandbox of the command line, which a model does not see.
+// TestOutputsBound checks that a server keeps no more output directories than $DEMESNE_MAX_OUTPUTS allows, in addition to
+// directories in use. The oldest belongs to a sandbox of the command line, which a model does not see.
 func TestOutputsBound(t *testing.T) {
 	b := newBox(t)
 	b.create("--name", "live")

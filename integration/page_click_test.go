@@ -92,7 +92,7 @@ func (p *pageBrowser) states() {
 	p.show("#/sandbox/again/files/at/%2Fworkspace%2Findex.html", "/workspace/index.html")
 }
 
-// allow allows a name that a request of the sandbox waits for.
+// allow allows a name that a request from the sandbox waits for.
 func (p *pageBrowser) allow() {
 	p.t.Helper()
 	p.send("/v1/sandboxes/web/exec", args{"command": "curl -sS -m 20 http://good.test/"})

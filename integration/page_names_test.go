@@ -138,7 +138,7 @@ func (p *pageTab) outputs(html ...string) {
 	p.check(p.Eval(`import("/page/show.js").then(m => document.getElementById("main").replaceChildren(...`+string(must(json.Marshal(html)))+`.map(text => m.html(text))))`, nil))
 }
 
-// looks shows an output such as those of pandas and of programs that draw, and checks what a reader sees of it.
+// looks shows outputs as pandas and drawing programs make them, and checks what a reader sees.
 func (p *pageTab) looks() {
 	p.t.Helper()
 	p.output(`<html><head><title>t</title><style>#T_1 .hot { background-color: #ff0000; padding: calc(10px + 1px) } @media (min-width: 1px) { th { text-align: left } }</style></head>

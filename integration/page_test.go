@@ -168,7 +168,7 @@ var pageViews = []struct{ name, hash, text string }{
 	{"agent", "#/agent/job-a771", "I will look at the build log"}, {"lost", "#/sandbox/sb-gone", "no such sandbox"},
 }
 
-// TestPageViews opens each view with markup in every text of every answer. Nothing of it becomes markup, no script fails,
+// TestPageViews opens each view with markup in every text of every answer. None becomes markup, no script fails,
 // and no policy is violated.
 func TestPageViews(t *testing.T) {
 	b := newBox(t)

@@ -216,7 +216,7 @@ shot c file:///none.html`
 }
 
 // TestRecipeInterrupted checks that an agent run that is interrupted or killed while it builds the image of its agent ends
-// that build, and that nothing of it is left.
+// that build, and that nothing remains.
 func TestRecipeInterrupted(t *testing.T) {
 	g := newGallery(t)
 	m := &fixture.Model{}

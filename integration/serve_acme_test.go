@@ -82,7 +82,7 @@ func (a *authority) client() *http.Client {
 	return &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}, DisableKeepAlives: true}}
 }
 
-// root returns the certificate that those of this run are checked with.
+// root returns the certificate with which this run's certificates are checked.
 func (a *authority) root() *x509.CertPool {
 	a.Helper()
 	resp, err := a.client().Get("https://localhost:" + a.management + "/roots/0")

@@ -147,7 +147,7 @@ func TestServeAgents(t *testing.T) {
 		}
 	}
 
-	// Another namespace sees nothing of it.
+	// Another namespace does not see it.
 	other := api.client(t, alice.token)
 	if list, err := other.Agents().List(ctx); err != nil || len(list) > 0 {
 		t.Errorf("another namespace lists %+v %v", list, err)

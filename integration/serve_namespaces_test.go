@@ -305,7 +305,7 @@ func TestServeNamespaces(t *testing.T) {
 	tried += s.foreignTools(bob, clean, names, job, run)
 	t.Logf("%d requests", tried)
 
-	// Nothing of it did anything.
+	// None had an effect.
 	if status, text := alice.send("POST", "/v1/sandboxes/hers/files/read", `{"path": "/workspace/note"}`); status != 200 || !strings.Contains(text, "of-alice") {
 		t.Errorf("the first caller's file: %d %s", status, text)
 	}
@@ -346,7 +346,7 @@ func TestServeNamespaces(t *testing.T) {
 	}
 }
 
-// foreignTools calls every tool that takes a sandbox, a job, a session or a run with those of another caller.
+// foreignTools calls every tool that takes a sandbox, a job, a session or a run with another caller's.
 func (b *box) foreignTools(c tenant, clean func(string, int, string), names []string, job, run string) (tried int) {
 	b.Helper()
 	_, text := c.send("POST", "/mcp", `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`, "Accept: application/json")

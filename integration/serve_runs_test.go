@@ -23,7 +23,7 @@ import (
 type runsClient struct {
 	t *testing.T
 	s *apiServer
-	// namespace is that of its requests; empty: the operator's.
+	// namespace is its requests' namespace; empty: the operator's.
 	namespace string
 }
 

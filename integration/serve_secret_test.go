@@ -15,7 +15,7 @@ import (
 )
 
 // TestServeSecret checks that a sandbox of E2B's API uses a stored secret by a network rule. Only the rule's host gets the
-// value, over TLS. The sandbox never sees it, and no file has it in plain.
+// value, over TLS. The sandbox never sees it, and no file contains it in plain.
 func TestServeSecret(t *testing.T) {
 	onInternet(t, func(n *internet) {
 		program(n, "curl")

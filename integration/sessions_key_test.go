@@ -37,8 +37,7 @@ func TestSessionKey(t *testing.T) {
 }
 
 // TestSessionKeyDiffers checks that a call with a key and different arguments destroys no data (M6). It is
-// refused, and the error names the differences. With --replace the sandbox is created anew, which is reported
-// too.
+// refused, and the error names the differences. With --replace the sandbox is created again, which is reported too.
 func TestSessionKeyDiffers(t *testing.T) {
 	b := newBox(t)
 	b.mkdir("w")

@@ -129,7 +129,7 @@ func freePort(t testing.TB) string {
 	return port
 }
 
-// TestImageForcedKept checks that rmi --force and gc leave a sandbox its files, including those of its image.
+// TestImageForcedKept checks that rmi --force and gc leave a sandbox its files, including its image's.
 // That holds for a stopped sandbox, a fork of it, and a snapshot.
 func TestImageForcedKept(t *testing.T) {
 	withIDs(t, func(t *testing.T, g *gallery, one bool) {

@@ -49,7 +49,7 @@ func TestSpareBound(t *testing.T) {
 	}
 }
 
-// TestSpareImage checks prepared sandboxes of images. Their receipt equals that of a sandbox made on demand. They
+// TestSpareImage checks prepared sandboxes of images. Their receipt equals the receipt of a sandbox made on demand. They
 // never delay the removal of an image, and the next run uses the image as it is then.
 func TestSpareImage(t *testing.T) {
 	g := newGallery(t)

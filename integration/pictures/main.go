@@ -1,7 +1,7 @@
 // Command pictures draws the pictures of the documents. make docs calls it.
 //
 // Each text file of docs/pictures is a figure: its lines place zones, boxes, arrows and notes (figure.go). Each document there
-// has a transcript in a console block, which the tests execute as they do those of other documents; it becomes a terminal
+// has a transcript in a console block, which the tests execute like other documents' transcripts; it becomes a terminal
 // (terminal.go). Each CSV is a table of measurements, and becomes charts (graph.go). The SVG beside the source is the same on every machine. It has no script and no font of
 // its own, and its colours follow the reader's light or dark scheme.
 package main

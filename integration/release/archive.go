@@ -34,7 +34,7 @@ func place(program string) string {
 	return libexec + program
 }
 
-// cgo is what Go writes into a program that was built with a C compiler.
+// cgo is a line that Go writes into a program that was built with a C compiler.
 var cgo = debug.BuildSetting{Key: "CGO_ENABLED", Value: "1"}
 
 // shared returns the files that all processors have in common. The programs in host print some of them.

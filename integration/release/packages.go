@@ -40,7 +40,7 @@ type content struct {
 	Info        map[string]any `json:"file_info,omitempty"`
 }
 
-// packagePlaces lists what packages have elsewhere than the archive has it below /usr.
+// packagePlaces lists the files whose place in packages differs from the archive's below /usr.
 var packagePlaces = []struct{ name, deb, rpm string }{
 	{"share/systemd/user/demesne.service", "/usr/lib/systemd/user/demesne.service", "/usr/lib/systemd/user/demesne.service"},
 	{"share/zsh/site-functions/_demesne", "/usr/share/zsh/vendor-completions/_demesne", "/usr/share/zsh/site-functions/_demesne"},

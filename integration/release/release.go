@@ -2,8 +2,8 @@
 // completions, licences and an SBOM, then install.sh, SHA256SUMS and, with a key, the signature of minisign. make release
 // calls it.
 //
-// The same commit gives the same bytes, in any directory: programs are built with -trimpath, and each time in an archive is
-// that of the commit. The package publishes nothing.
+// The same commit gives the same bytes, in any directory: programs are built with -trimpath, and each time in an archive is the
+// commit's. The package publishes nothing.
 package release
 
 import (
@@ -22,7 +22,7 @@ import (
 // Options describes one release.
 type Options struct {
 	Source string   // root of the tree
-	Out    string   // directory for the result, which is made anew
+	Out    string   // directory for the result, which is replaced
 	Arch   []string // GOARCH names. Empty: this machine's, and the others that have a C compiler here
 	Bin    string   // directory of programs of this machine to pack, instead of a build
 	Key    string   // file of minisign's secret key. Empty: no signature
@@ -81,7 +81,7 @@ func Make(o Options) (files []string, err error) {
 	return append(files, more...), err
 }
 
-// arches returns the processors to build for: those of the caller, or those that a compiler is here for.
+// arches returns the processors to build for: the caller's, or all for which this machine has a compiler.
 func (o *Options) arches() (found []string, err error) {
 	want := o.Arch
 	if len(want) == 0 {
@@ -104,7 +104,7 @@ func (o *Options) arches() (found []string, err error) {
 	return found, nil
 }
 
-// identity is what a release is named by.
+// identity names a release.
 type identity struct {
 	version, commit string
 	time            time.Time

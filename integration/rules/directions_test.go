@@ -138,7 +138,7 @@ func (p *aPackage) read(path string) error {
 		return err
 	}
 	isTest := strings.HasSuffix(path, "_test.go")
-	if ast.IsGenerated(f) { // its source has the shape that people read; its imports count all the same
+	if ast.IsGenerated(f) { // its source has the shape that people read; its imports count too
 		return p.imported(f)
 	}
 	p.lines[path] = strings.Count(string(src), "\n")

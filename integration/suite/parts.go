@@ -74,8 +74,8 @@ var (
 	// once has slow tests of packages that both halves have. Root's half runs them, with the id map of the ordinary user's too
 	// where that matters.
 	once = list(`TestAheadBusy TestBomb TestDeep TestDenseButLegal TestVeryDeep`)
-	// notRace has tests that one goroutine runs, or whose work is that of other processes, which run without the race
-	// detector. Root's half runs them where it leaves the rest of their package to that detector.
+	// notRace has tests that one goroutine runs, or whose work other processes do, which run without the race detector. Root's
+	// half runs them where it leaves the rest of their package to that detector.
 	notRace = list(`TestCodeErrors TestForkKilled TestForkLarge TestFramesLong TestFramesLongID TestFramesManyErrors TestHTTPBody
 		TestInputNames TestKeptKilled TestLines TestMakeBounded TestOutputBounded TestWatchdogDiskFull`)
 )

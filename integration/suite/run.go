@@ -60,7 +60,7 @@ func (s *suite) run(ctx context.Context, parts []part) []result {
 	return all
 }
 
-// ended matches the line of a test or example at its end, but not that of a subtest, which is indented.
+// ended matches the line of a test or example at its end, but not a subtest's, which is indented.
 var ended = regexp.MustCompile(`(?m)^--- (PASS|FAIL|SKIP): (\S+) \((\S+)s\)$`)
 
 func (s *suite) runPart(ctx context.Context, p part) result {
@@ -144,7 +144,7 @@ func become(cmd *exec.Cmd, login string) error {
 // passed matches the variables of root that the ordinary user's tests see.
 var passed = regexp.MustCompile(`^(PATH|CI|GORACE|DEMESNE_(BIN|ROUNDS|RECIPES|FIXTURES|AGENTS|TEST_TOOLS))=`)
 
-// began matches the line with which a test begins, but not that of a subtest.
+// began matches the line with which a test begins, but not a subtest's.
 var began = regexp.MustCompile(`(?m)^=== RUN   [^/\n]+$`)
 
 // failures returns what the tests that did not pass printed, and what follows the last test, each with a bound.
