@@ -86,7 +86,7 @@ func (o *Options) Flags() cmdline.Flags {
 		{Group: groupSteps, Long: "pull", Set: cmdline.On(&o.Pull),
 			Help: "ask the registry for newer bases"},
 		{Group: groupImage, Long: "allow-image", Arg: "NAME", Repeat: true, Set: cmdline.List(&o.Images, nil),
-			Help: "a Containerfile may name only this image, or those below a prefix such as local/*, besides demesne's catalogue"},
+			Help: "a Containerfile may name only this image, or images below a prefix such as local/*, in addition to demesne's catalogue"},
 		{Group: groupSteps, Long: "memory", Arg: "SIZE", Set: cmdline.Memory(&o.Limits.Memory),
 			Help: "memory limit of each step, or none (default half of the machine's)"},
 		{Group: groupSteps, Long: "cpus", Arg: "N", Set: cmdline.CPUs(&o.Limits.CPUs),
@@ -122,7 +122,7 @@ func (o *Options) Command() *cmdline.Command {
 for a tar or a Containerfile on stdin. Files that .containerignore or .dockerignore excludes are not read.
 
 Every RUN is executed in a sandbox over the layers below it. It reaches package registries and no other name, unless
---egress or --allow-domain is given; RUN --network=none has no network, and with --network none no RUN has one. It cannot read
+--egress or --allow-domain is given; RUN --network=none has no network, and --network none does this to every RUN. It cannot read
 files of this machine.
 
 The result of each step is kept. A later build takes it if the instruction, its arguments, the layers below and the copied

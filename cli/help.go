@@ -61,7 +61,7 @@ func exitCodes() cmdline.Topic {
 func environment() cmdline.Topic {
 	return cmdline.Topic{
 		Name: "environment", Section: "ENVIRONMENT", Summary: "the variables that demesne reads",
-		Text: "demesne reads these variables. demesne-mcp(1) has those of the MCP server. Only demesne serve has a configuration file.",
+		Text: "demesne reads these variables. demesne-mcp(1) has the MCP server's. Only demesne serve has a configuration file.",
 		Entries: []cmdline.Entry{
 			{Name: "DEMESNE_DEFAULT_IMAGE", Text: "image of runs without --image (default host)"},
 			{Name: "DEMESNE_OUTPUT_ROOT", Text: "directory for the /out of runs without --out (default ~/.demesne/out)"},

@@ -150,7 +150,7 @@ func TestImageImportRefused(t *testing.T) {
 		g.told(t, "", args...)
 	}
 	if _, err := os.Stat(g.dir + "/f"); err == nil {
-		t.Error("a file was made all the same")
+		t.Error("a file was still made")
 	}
 	if all := g.listed(); len(all) > 0 {
 		t.Errorf("in the store: %+v", all)

@@ -263,7 +263,7 @@ func TestKernelInstall(t *testing.T) {
 		says string
 	}{
 		{[]string{"install", "--name", "other"}, "is another program's kernel"},
-		{[]string{"remove", "other"}, `no kernel "other" of demesne's`},
+		{[]string{"remove", "other"}, `demesne has not installed a kernel "other"`},
 		{[]string{"install"}, "needs --name NAME"},
 		{[]string{"install", "--name", "../x"}, "not a name for a kernel"},
 		{[]string{"install", "--name", "x", "--egress", "some"}, `egress "some"`},

@@ -131,7 +131,7 @@ func TestEscapeM6Keys(t *testing.T) {
 	models := c.must("sandbox_create", args{"key": "k", "limits": args{"pids": 100}}).field("sandbox_id")
 	r := c.must("sandbox_script", args{"key": "k", "command": "echo model > /tmp/f", "egress": "none", "limits": args{"pids": 100}})
 	if other := c.must("sandbox_create", args{"key": "lent"}).field("sandbox_id"); models == mine || other == lent || r.IsError {
-		t.Errorf("the model's sandboxes are %s and %s, those of the command line %s and %s", models, other, mine, lent)
+		t.Errorf("the model's sandboxes are %s and %s, the command line's %s and %s", models, other, mine, lent)
 	} else {
 		c.must("sandbox_destroy", args{"sandbox_id": other})
 	}

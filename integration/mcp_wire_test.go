@@ -19,7 +19,7 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 )
 
-var update = flag.Bool("update", false, "write the answers of testdata/mcp anew")
+var update = flag.Bool("update", false, "rewrite the answers in testdata/mcp")
 
 // TestMCPConversations compares server output with the conversations in testdata/mcp. Each file
 // has a client, and one server or several in sequence, in sections:

@@ -92,7 +92,7 @@ func (s *Server) research() tool {
 	}
 	return tool{
 		name:        agents.ToolResearch,
-		description: "Run a coding agent with the whole network and no files of this machine. Anyone may receive its prompt: put nothing private in it. Otherwise as sandbox_agent.",
+		description: "Run a coding agent with the whole network and no files of this machine. Anyone may receive its prompt: put nothing private in it. It otherwise works as sandbox_agent.",
 		in:          arguments(in...), out: agentResults(),
 		hints:  hints{openWorld: true},
 		handle: func(c *call) (*sdk.CallToolResult, error) { return c.runAgent(agents.ToolResearch, c.researchRequest) },

@@ -179,7 +179,7 @@ func (s *Server) createSessionTool() tool {
 		in:   arguments(append([]property{language}, s.sandboxFields()...)...),
 		out: results(field("success", "boolean", "").must(), field("session_id", "string", "").must(), field("language", "string", "").must(),
 			field("runtime", "string", "the kernel"), field("status", "string", "ready").must(),
-			listOf("dependencies", "that were asked for").minor(), field("stderr", "string", "why some could not be installed; the session is there nevertheless"), hintField.minor(),
+			listOf("dependencies", "that were asked for").minor(), field("stderr", "string", "why some could not be installed; the session exists anyway"), hintField.minor(),
 			field("output_dir", "string", "/out, on the host").must(), field("image", "string", "").minor(), field("egress", "string", "").minor(), inputsField, warningField),
 		hints:  hints{openWorld: true},
 		handle: (*call).createSession,

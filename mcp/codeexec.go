@@ -85,7 +85,7 @@ func (s *Server) executeCodeTool() tool {
 		name: "execute_code",
 		description: "Execute code in a session of create_session, which keeps its variables, or once with a language. The last expression's value is the result. " +
 			"Figures are shown and saved in output_dir. input() is refused.",
-		more: "The arguments from dependencies on are those of create_session, for code without a session. Top-level await works in Python and Node.",
+		more: "The arguments from dependencies on are as for create_session, for code without a session. Top-level await works in Python and Node.",
 		in:   arguments(in...), out: executedFields,
 		hints:  hints{destructive: true, openWorld: true},
 		handle: (*call).executeCode,

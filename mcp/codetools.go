@@ -127,7 +127,7 @@ func installed(s *code.SessionInfo, r code.Request, d *code.Result) *sdk.CallToo
 func (s *Server) validateTool() tool {
 	return tool{
 		name:        "validate_code",
-		description: "Check the syntax of code with the language's own parser, in a sandbox. Nothing of it is executed.",
+		description: "Check the syntax of code with the language's own parser, in a sandbox. The code is not executed.",
 		in: arguments(field("code", "string", "").must(), field("language", "string", "").also("Needed without session_id."),
 			field("session_id", "string", "Check for a session: its language and image."),
 			s.opts.imageField().described("As in sandbox_script. Default "+s.opts.Image+".")),

@@ -65,7 +65,7 @@ func listingTool() tool {
 				field("age_seconds", "integer", "").must(), field("expires", "string", "RFC 3339; each command extends it"),
 				field("image", "string", ""), field("egress", "string", ""), field("output_dir", "string", "/out, on the host")).must(),
 			arrayOf("jobs", "the newest first, at most 20", field("job_id", "string", "").must(), statusField, exitField,
-				field("elapsed_seconds", "integer", "from start to end, or to now").must(), field("agent", "boolean", ""), field("command", "string", "its beginning, or that of an agent's prompt")).must(),
+				field("elapsed_seconds", "integer", "from start to end, or to now").must(), field("agent", "boolean", ""), field("command", "string", "its beginning, or the beginning of an agent's prompt")).must(),
 			field("more_jobs", "integer", "number of older jobs"), warningField),
 		textual: true,
 		hints:   hints{readOnly: true, idempotent: true},

@@ -61,7 +61,7 @@ var (
 	briefOutput  = fmt.Sprintf("Default %d.", defaultOutput)
 	envField     = tableOf("env", "").also("Environment variables for the command. Nothing else of the host's environment is passed.")
 	stdinField   = field("stdin", "string", "").also("What the command reads on standard input.")
-	domainsField = listOf("allowed_domains", "Hosts besides egress: name, *.name or name:port. The user must accept unlisted ones.").also("A name without a port means ports 80 and 443. The operator lists hosts in DEMESNE_ALLOWED_DOMAINS.")
+	domainsField = listOf("allowed_domains", "Hosts in addition to egress: name, *.name or name:port. The user must accept unlisted ones.").also("A name without a port means ports 80 and 443. The operator lists hosts in DEMESNE_ALLOWED_DOMAINS.")
 	nameField    = field("name", "string", "Usable as sandbox_id.").also("Letters, digits and _.-, at most 63.")
 	keyField     = field("key", "string", "The same key finds the same sandbox again, with its files and settings.").also("Omitted arguments keep its settings; a different setting is an error.")
 	replaceField = field("replace", "boolean", "First delete the key's sandbox.").also("Its files are lost.")

@@ -55,7 +55,7 @@ func (s *Server) readOutput(_ context.Context, req *sdk.ReadResourceRequest) (*s
 
 // outputsField is the schema of the list of files in results.
 var outputsField = property{name: "outputs", schema: map[string]any{
-	"type": "array", "description": "files in output_dir besides the logs; at most 20 are listed",
+	"type": "array", "description": "files in output_dir other than the logs; at most 20 are listed",
 	"items": results(field("name", "string", "").must(), field("uri", "string", "for resources/read").must(),
 		field("size", "integer", "bytes").must(), field("mime_type", "string", "").must()),
 }}

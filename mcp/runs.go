@@ -90,7 +90,7 @@ func (s *Server) runSandboxTool() tool {
 		name: "run_sandbox", wire: runFailed,
 		description: "Run commands in the sandbox of an identifier, which is made if necessary and keeps its files. It returns a run_id at once; " +
 			"await_completion waits for the result. Files in /artifacts can be downloaded after the run.",
-		more: "The paths in the result are those of this server: status_url has the run as JSON, events_url its events (SSE). DELETE status_url cancels it.",
+		more: "The paths in the result are this server's: status_url has the run as JSON, events_url its events (SSE). DELETE status_url cancels it.",
 		in: arguments(identifierField, field("commands", "array", "Each has shell or argv.").with("minItems", 1).with("items", command).must(), optionsField(
 			runTTLField, field("default_cwd", "string", "Default /workspace."), anyVariables("default_env"),
 			field("as_user", "string", "root: uid 0 of the sandbox. sandbox: uid 1000. Default the image's user.").with("enum", []string{"sandbox", "root"}),

@@ -122,7 +122,7 @@ func TestEscapeN31Order(t *testing.T) {
 		"an alert, and the end":       {good, again, alert, join(good, alert), ""},
 		"not asked for":               {join(good, early), hello, evil, join(good, early, evil), ""}, // a server rejects it
 		"an answer that is not TLS":   {good, []byte("HTTP/1.1 400 Bad Request\r\n\r\n"), evil, join(good, evil), ""},
-		"no answer but the end of it": {good, nil, evil, nil, ""},
+		"only the end, and no answer": {good, nil, evil, nil, ""},
 	} {
 		for _, size := range []int{1, 1 << 20} {
 			t.Run(fmt.Sprintf("%s, answered in pieces of %d", name, size), func(t *testing.T) {

@@ -12,7 +12,7 @@ type Member struct {
 }
 
 // ErrMember is the error of CheckMember.
-var ErrMember = errors.New("a group and its members have names of lower-case letters, digits, - and _, the first no -; at most 63 bytes, not localhost or demesne")
+var ErrMember = errors.New("a group and its members have names of lower-case letters, digits, - and _, and do not begin with -; at most 63 bytes, not localhost or demesne")
 
 // CheckMember checks the name of a group, or of a member. It must be one label of a host name: it then means no host of the
 // Internet.

@@ -23,7 +23,7 @@ type Options struct {
 }
 
 // ProgramHint is the hint for an agent whose program this machine lacks.
-const ProgramHint = "install it so that PATH has it, or give an image that has it: --image NAME"
+const ProgramHint = "install it in a directory of PATH, or give an image that contains it: --image NAME"
 
 const (
 	groupTask   = "Task"
@@ -55,7 +55,7 @@ func (o *Options) Flags(research bool) cmdline.Flags {
 			cmdline.Flag{Group: groupTask, Long: "in", Arg: "PATH[:NAME]", Repeat: true, Complete: cmdline.File, Set: cmdline.List(&o.Inputs, nil),
 				Help: "show a file or directory, read-only, at /in/NAME (default its own name)"},
 			cmdline.Flag{Group: groupTask, Long: "egress", Arg: "MODE", Words: runner.ClosedModes(), Set: func(s string) error { r.Egress = s; return checkMode(s) },
-				Help: "destinations besides the model: " + text.Or(runner.ClosedModes()) + " (default none)"},
+				Help: "destinations in addition to the model: " + text.Or(runner.ClosedModes()) + " (default none)"},
 			cmdline.Flag{Group: groupTask, Long: "allow-domain", Arg: "NAME[:PORT]", Repeat: true, Set: cmdline.List(&r.Domains, nil),
 				Help: "also allow this destination, as in demesne run"},
 			cmdline.Flag{Group: groupTask, Long: "allow-research", Set: cmdline.On(&r.AllowResearch),
@@ -150,10 +150,10 @@ The agent sees its inputs in /in, works in /workspace, and writes results to /ou
 usage and the results are there too. It can start further agents and commands in sandboxes of their own, which can do no
 more than it can. Its credential stays outside of the sandbox.
 
-With --workspace the agent changes a directory of yours. Files there that programs of this machine would execute later,
+With --workspace the agent changes one of your directories. Files there that programs of this machine would execute later,
 such as git hooks, are read-only inside. At the end stderr names new ones, and other changed files of that kind.
 
-The exit code is that of the agent's program, 137 if a bound ended it, and 125 if it ended without doing its work.`,
+The exit code is the agent program's, 137 if a bound ended it, and 125 if it ended without doing its work.`,
 		Examples: []cmdline.Example{
 			{Says: "get an answer", Line: `demesne agent run "What does this repository do?" --in ~/src/app`},
 			{Says: "get a file, for at most one dollar", Line: `demesne agent run "Translate /in/letter.txt into French." --in letter.txt --output-path letter.fr.txt --max-cost 1`},

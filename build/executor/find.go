@@ -35,7 +35,7 @@ func (b *Builder) find(ctx context.Context, name, platform string) (*images.Imag
 	if len(b.Allowed) > 0 {
 		ok, stored := imageref.Permitted(name, b.Allowed)
 		if !ok {
-			return nil, text.Hinted(fmt.Errorf("image %q: not allowed", name), "--allow-image lists what this build may use, besides demesne's catalogue")
+			return nil, text.Hinted(fmt.Errorf("image %q: not allowed", name), "--allow-image lists what this build may use, in addition to demesne's catalogue")
 		}
 		if stored {
 			policy = images.PullNever
@@ -98,7 +98,7 @@ func (b *Builder) suggested(ref imageref.Ref, err error) error {
 		}
 	}
 	if near := text.Nearest(ref.Given, names); near != "" {
-		return text.Hinted(err, "did you mean %q? The store has it", near)
+		return text.Hinted(err, "did you mean %q? It is in the store", near)
 	}
 	return err
 }

@@ -29,8 +29,8 @@ func Agent() app.Verb {
 			Name: "agent", Usage: []string{"[flags] NAME [ARG…]", "run [flags] PROMPT"},
 			Summary: "work with a coding agent in a sandbox",
 			About: `Starts the coding agent NAME (claude, codex, opencode, gemini, qwen, copilot, pi, or one of your own) in a sandbox. Its program is the one
-that this machine has installed, or with --image the one of an image. Where claude or codex is not installed, demesne
-builds an image that has it. The working directory, with the git repository around it, is there at its own path. The
+that this machine has installed, or with --image an image's. Where claude or codex is not installed, demesne
+builds an image with it. The working directory, with the git repository around it, is there at its own path. The
 agent needs no permission for anything inside. It reaches its model and package registries, and other names that flags
 allow.
 
@@ -42,7 +42,7 @@ Files that programs of this machine would execute later, such as git hooks, .env
 At the end stderr names new ones, and other changed files of that kind.
 
 With --branch the agent works on a clone of the repository's last commit. At the end its commits become a new branch of
-your repository, which you can review. Nothing else of the clone comes back, not even commits in submodules. With --fork N,
+your repository, which you can review. Nothing else from the clone comes back, not even commits in submodules. With --fork N,
 demesne makes one sandbox with the clone, runs the shell text of --setup there, and starts N attempts at one task on forks of
 it, at the same time and without a terminal. What the attempts share takes space only once. A table on stdout has the
 outcome of each, with its branch.

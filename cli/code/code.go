@@ -31,8 +31,8 @@ func Verb() app.Verb {
 	return app.Verb{
 		Command: cmdline.Command{
 			Name: "code", Usage: []string{"validate [flags] FILE…", "validate --language NAME [flags] -"}, Summary: "check the syntax of code without running it",
-			About: `validate checks the syntax of each FILE by the parser of its language, and executes nothing of it. The parser runs in a
-new sandbox without a network, and gets the code on stdin. FILE - is stdin. Its language is that of --language, else of
+			About: `validate checks the syntax of each FILE by the parser of its language, and does not execute it. The parser runs in a
+new sandbox without a network, and gets the code on stdin. FILE - is stdin. Its language is given by --language, else by
 the interpreter in its #! line, else of its name. The languages are ` + strings.Join(languages.Names(checkable), ", ") + `. Perl has no such check: perl -c executes BEGIN blocks.
 
 For each error it prints FILE:LINE:COLUMN: MESSAGE. Some parsers report no column, and most stop at the first error.
@@ -57,7 +57,7 @@ type validateOptions struct {
 
 func (o *validateOptions) Flags() cmdline.Flags {
 	return slices.Concat(cmdline.Flags{{Group: app.GroupCommand, Long: "language", Arg: "NAME", Words: languages.Names(checkable), Set: o.setChecked,
-		Help: "language of all files (default that of each file's #! line or name)"}},
+		Help: "language of all files (default: from each file's #! line or name)"}},
 		o.RootFlags(), app.JSONFlag(&o.JSON))
 }
 
@@ -190,7 +190,7 @@ func lacksParser(err error, l languages.Language) error {
 	}
 	err = ipc.Errorf(e.Code, "the sandbox has no %s, which checks %s", l.Check[0], l.Name)
 	if l.Image == "" {
-		return text.Hinted(err, "--image NAME names an image that has it")
+		return text.Hinted(err, "give an image that contains it: --image NAME")
 	}
-	return text.Hinted(err, "--image %s has it", l.Image)
+	return text.Hinted(err, "--image %s contains it", l.Image)
 }

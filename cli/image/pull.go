@@ -26,7 +26,7 @@ NAME is a word of the catalogue (demesne images --all), a reference such as debi
 registry.example/o/n@sha256:…, or oci:DIR[:TAG], oci-archive:FILE or docker-archive:FILE. Mirrors, credentials and
 certificates come from the files of podman, skopeo and docker.
 
-With --list it pulls all images that FILE names, one a line, four at a time. It does not ask for those that are here, so that
+With --list it pulls all images that FILE names, one a line, four at a time. It skips images that are here, so that
 the same command continues a list that was cut short. A registry that limits requests gets none for as long as it asks. The
 last lines of stderr name the missing images, and the exit code is 1 if there are any.`,
 			Examples: []cmdline.Example{

@@ -61,7 +61,7 @@ func (p *access) accessFlags() cmdline.Flags {
 
 func (p *access) authFileFlag() cmdline.Flags {
 	return cmdline.Flags{{Group: cmdline.GroupGeneral, Long: "authfile", Arg: "FILE", Complete: cmdline.File, Set: cmdline.Text(&p.authFile),
-		Help: "file with credentials (default $REGISTRY_AUTH_FILE, or the one of podman)"}}
+		Help: "file with credentials (default $REGISTRY_AUTH_FILE, or podman's)"}}
 }
 
 func tagCommand() app.Verb {

@@ -54,7 +54,7 @@ func (o *ProcessOptions) CommandFlags() cmdline.Flags {
 		{Group: app.GroupCommand, Long: "env", Arg: "NAME[=VALUE]", Repeat: true, Set: cmdline.List(&o.Variables, app.CheckEnv),
 			Help: "set a variable; NAME alone takes the value from this environment"},
 		{Group: app.GroupCommand, Long: "workdir", Arg: "PATH", Set: o.SetWorkdir,
-			Help: "directory in the sandbox to start in (default that of --here or --workspace, else the image's, else /workspace)"},
+			Help: "directory in the sandbox to start in (default the directory of --here or --workspace, else the image's, else /workspace)"},
 		{Group: app.GroupCommand, Long: "user", Arg: "UID[:GID]", Set: o.SetUser,
 			Help: "numeric user and group in the sandbox; GID defaults to UID (default 0:0, or the image's user); with --image, run and create also take NAME[:GROUP]"},
 		{Group: app.GroupCommand, Long: "timeout", Arg: "DURATION", Set: cmdline.Duration(&o.timeout),

@@ -37,12 +37,12 @@ With --blobs it also removes the compressed layers of pulled images that are unp
 without a network. save, export and commit fetch such layers again from the registry. Images that were made here keep
 their blobs, as do the images below them.
 
-demesne build compresses the layers of a named image in the background, for demesne push. gc removes those that no push
-used for a week, and --all removes them all.
+demesne build compresses the layers of a named image in the background, for demesne push. gc removes compressed layers
+that no push used for a week, and --all removes them all.
 
-With --outputs it removes output directories instead: empty ones, and with --older-than those that did not change for so
-long. It keeps directories that a sandbox, a run or a job uses. With --older-than it also removes network logs that did
-not change, and jobs that ended, for so long. demesne serve --keep-outputs does this by itself.`,
+With --outputs it removes output directories instead: empty ones, and with --older-than also older ones, by their last
+change. It keeps directories that a sandbox, a run or a job uses. With --older-than it also removes network logs that
+did not change, and jobs that ended, before that time. demesne serve --keep-outputs does this by itself.`,
 			Examples: []cmdline.Example{
 				{Says: "remove unused data, and keep all images", Line: "demesne gc"},
 				{Says: "remove images that no sandbox used for a week", Line: "demesne gc --older-than 168h"},

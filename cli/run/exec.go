@@ -21,7 +21,7 @@ func Exec() app.Verb {
 		Command: cmdline.Command{
 			Name: "exec", Usage: []string{"[flags] ID [--] CMD [ARG…]", "[flags] ID -c TEXT [ARG…]", "[flags] --key KEY -- CMD [ARG…]"},
 			Summary: "run a command in a persistent sandbox",
-			About: `Runs CMD in the sandbox ID, beside other commands that run there. ID can be a name. The exit codes are those of run.
+			About: `Runs CMD in the sandbox ID, beside other commands that run there. ID can be a name. The exit codes are run's.
 
 CMD can be a program's text on this machine, as in demesne run. If the sandbox does not show the file, it gets a copy
 below /tmp.

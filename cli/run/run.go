@@ -38,15 +38,16 @@ There is no network except a loopback interface, unless flags allow destinations
 connections that were denied.
 
 CMD can be a file of this machine with the name of a program's text, such as app.py, app.js, app.ts, app.R, app.sh or
-app.go. It is shown read-only at /in, or in place if a mount or the workspace has it, and the first interpreter runs it
-that the sandbox has. A #! line or an executable file wins over the name. A program of the sandbox wins over the file.
+app.go. It is shown read-only at /in, or in place if it lies in a mount or the workspace. The first interpreter that
+exists in the sandbox runs it. A #! line or an executable file wins over the name. A program of the sandbox wins over
+the file.
 With an image that has an entrypoint, a file that a mount or the workspace shows is the entrypoint's argument.
 --language NAME says that CMD is a file, or with - stdin.
 
 With --image, the environment, entrypoint, command, working directory and user are the image's, unless flags
 override them, as in docker run.
 
-The exit code is that of CMD. With --commands it is that of the first failure. demesne help exit-codes lists the codes of demesne itself.`,
+The exit code is CMD's. With --commands it is the first failure's. demesne help exit-codes lists the codes of demesne itself.`,
 			Examples: []cmdline.Example{
 				{Says: "run a command with arguments", Line: "demesne run -- ls -l /"},
 				{Says: "run shell text, and keep a file", Line: `demesne run --out result -c 'date > /out/now'`},

@@ -30,7 +30,7 @@ import (
 func (o *codeOptions) languageFlag() cmdline.Flags {
 	names := languages.Names(func(l languages.Language) bool { return l.Run != nil })
 	return cmdline.Flags{{Group: app.GroupCommand, Long: "language", Arg: "NAME", Words: names, Set: o.setLanguage,
-		Help: "run CMD as a file of this machine, or stdin if CMD is -, by the interpreter of this language (default that of the file's #! line or name)"}}
+		Help: "run CMD as a file of this machine, or stdin if CMD is -, by the interpreter of this language (default: from the file's #! line or name)"}}
 }
 
 func (o *codeOptions) setLanguage(s string) error {

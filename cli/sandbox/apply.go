@@ -19,7 +19,7 @@ func Changes() []app.Verb {
 			Command: cmdline.Command{
 				Name: "apply", Usage: []string{"[--force | --interactive] [ID] [PATH…]"}, Summary: "make the changes of a directory with mode cow",
 				About: `Makes the changes in the directory that a sandbox had with mode cow (--workspace DIR:cow, --mount DIR:cow, --here=cow):
-all of them, or those at and below each PATH. demesne diff lists them. ID may be that of the sandbox. It can be left out
+all of them, or the changes at and below each PATH. demesne diff lists them. ID may be the sandbox's. It can be left out
 while one sandbox's changes are kept; a PATH that looks like an id needs ./ before it.
 
 Each file is replaced in one step. A file that you changed after the start of the sandbox stays as it is, unless --force is
@@ -30,8 +30,8 @@ Some files would be executed or obeyed by programs of this machine: git hooks, .
 made only if PATH names it or a directory above it. A link that leads out of the directory is made, and named. Exits 1 if a change was not made.
 
 With --interactive, demesne shows each change on the terminal and asks: y makes it, n keeps it for later, a makes it and
-all that follow, q ends. A text that changed in several places is asked about place by place. The answer a covers no file
-that this machine would execute, no link that leads out, and none that you changed meanwhile: y does.`,
+all that follow, q ends. If a text changed in several places, it asks about each. The answer a does not apply to files that
+this machine would execute, links that lead out, and files that you changed meanwhile: answer y for each.`,
 				Examples: []cmdline.Example{
 					{Says: "try a command on a directory, look, and keep what it did", Line: "demesne run --here=cow -- make; demesne diff --patch; demesne apply"},
 					{Says: "keep one file", Line: "demesne apply src/main.go"},
@@ -43,7 +43,7 @@ that this machine would execute, no link that leads out, and none that you chang
 			Command: cmdline.Command{
 				Name: "discard", Usage: []string{"[ID…]"}, Summary: "drop the changes of a directory with mode cow",
 				About: `Removes changes that demesne diff lists. ID can be left out while one sandbox's changes are kept. The directories keep their
-files. A persistent sandbox sees those from its next start on.`,
+files. A persistent sandbox sees them from its next start on.`,
 				Examples: []cmdline.Example{{Says: "drop changes", Line: "demesne discard 3f9a12bc"}},
 			},
 			New: func(a *app.App) app.Options { return &discardOptions{App: a} },

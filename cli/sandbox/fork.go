@@ -55,7 +55,7 @@ machine. demesne apply makes them. Without ID, diff shows such changes if one sa
 several have, and with --json.
 
 --patch shows what changed in their files: all of them, or those at and below each PATH. On a terminal the text has colours
-and goes through $PAGER, or less. It names binary files and those larger than 1 MiB. It is for reading: control characters
+and goes through $PAGER, or less. It only names binary files and files larger than 1 MiB. It is for reading: control characters
 are spelled out.`,
 				Examples: []cmdline.Example{
 					{Says: "list the changes", Line: "demesne diff build"},

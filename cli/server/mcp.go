@@ -131,7 +131,7 @@ func (o *mcpOptions) change(verb string, args []string) (int, error) {
 	}
 	if verb == "uninstall" {
 		if o.print || o.settings.Tools != "" || o.settings.Env != nil {
-			return 0, errors.New("uninstall: takes no flag but --project")
+			return 0, errors.New("uninstall: takes only the flag --project")
 		}
 		return o.uninstall(c, at)
 	}

@@ -20,7 +20,7 @@ import (
 //	        {"event":"notice","diffid":I,"why":…}                                  a warning for the user
 //	push    {"event":"layer","digest":D,"state":"pushing","bytes":n,"total":N}     D is the blob in the store
 //	        {"event":"layer","digest":D,"state":"pushed","layer":{…}}              now in the registry, as "layer" says
-//	        {"event":"layer","digest":D,"state":"mounted","layer":{…}}             likewise, from another repository
+//	        {"event":"layer","digest":D,"state":"mounted","layer":{…}}             the same, from another repository
 //	        {"event":"layer","digest":D,"state":"present","layer":{…}}             the repository had it
 //	        {"event":"result","digest":M}                                          the tag has the image
 //	login   {"event":"result","why":FILE}                                          where the credentials are stored

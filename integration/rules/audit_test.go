@@ -50,7 +50,7 @@ Below them are libcontainer, netlink and go-landlock; [dependencies](../explanat
 A sandbox with a network also trusts [the proxy](../explanation/egress.md), a program without capabilities. Where the machine
 forbids namespaces, runner/network/supervisor makes its connections instead, with runner/seccomp/listener.go: nothing that a
 process can change may be read twice there, and only sockets that the runner made may be connected. Where it refuses openat2(2),
-internal/fsutil/openat2.go walks the paths of all the code below: no component may be followed by name.
+internal/fsutil/openat2.go walks the paths of all the code below: it must open each component by descriptor.
 
 | part | what to look for | lines | files |
 |---|---|---|---|

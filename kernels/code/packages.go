@@ -50,7 +50,7 @@ func (c *Session) Install(ctx context.Context, all []languages.Dependency) (*Ins
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
 	case absent(err):
-		return &Installed{all, false, err.Error(), fmt.Sprintf("the root has no %s: choose an image that has it", cmd.Argv[0])}, nil
+		return &Installed{all, false, err.Error(), fmt.Sprintf("the root has no %s: choose an image that contains it", cmd.Argv[0])}, nil
 	case err != nil:
 		return nil, fmt.Errorf("install packages: %w", err)
 	}
@@ -105,7 +105,7 @@ func (c *Session) whyNot(r *session.RunResult) string {
 	e := c.options.Create.Egress
 	switch {
 	case strings.Contains(r.Stderr.Text, "No module named pip"):
-		return "the image has no pip: choose an image that has it, such as python"
+		return "the image has no pip: choose an image with pip, such as python"
 	case r.Reason == runner.TimedOut:
 		return fmt.Sprintf("the installation did not end within %s", installTime)
 	case r.Reason == runner.OOM || r.Reason == runner.DiskFull:

@@ -235,7 +235,7 @@ func (f *console) remove(o *kernelcmd.Options, names []string) (int, error) {
 	for _, name := range names {
 		i := slices.IndexFunc(all, func(k installed) bool { return strings.EqualFold(k.Name, name) })
 		if i < 0 {
-			return 0, text.Hinted(fmt.Errorf("remove: no kernel %q of demesne's", name), "demesne kernel list lists them")
+			return 0, text.Hinted(fmt.Errorf("remove: demesne has not installed a kernel %q", name), "demesne kernel list lists them")
 		}
 		if err := os.Remove(filepath.Join(all[i].Path, specFile)); err != nil {
 			return 0, fmt.Errorf("remove %q: %w", all[i].Path, fsutil.Reason(err))

@@ -156,15 +156,15 @@ func (o *Options) kernel() cmdline.Command {
 		Name: "kernel", Usage: []string{"install [flags] --name NAME", "list [--json]", "remove NAME…", "run -f FILE [flags]"},
 		Summary: "let Jupyter run notebooks in sandboxes",
 		About: `install writes a kernelspec. With it JupyterLab, jupyter console, nbconvert, nbclient and VS Code execute the cells of a
-notebook in a sandbox with the given image and network. Nothing of Jupyter is needed in the image: where it has no kernel
+notebook in a sandbox with the given image and network. The image needs no part of Jupyter: where it has no kernel
 for the language, demesne brings one for Python, Node and bash.
 
 Each kernel has its own sandbox. The directory of the notebook is its /workspace and its working directory: the code can
 read and change the files there, and no others of this machine. Interrupt and restart work. A restart begins a new kernel
 and keeps the sandbox's files.
 
-Outputs are made safe for the browser, because a script in an output could use your Jupyter server, and so this machine.
-Tables, images and figures remain; scripts and widgets do not. --trust-output turns that off.
+Outputs are made safe for the browser, because a script in an output could use your Jupyter server, and through it this
+machine. Tables, images and figures remain; scripts and widgets do not. --trust-output turns that off.
 
 list shows the installed kernels, and remove removes them. run is what Jupyter executes.`,
 		Examples: []cmdline.Example{
@@ -200,8 +200,8 @@ func (o *Options) setName(s string) error {
 func (o *Options) notebook() cmdline.Command {
 	return cmdline.Command{
 		Name: "notebook", Usage: []string{"run [flags] FILE.ipynb"}, Summary: "execute a notebook in a sandbox",
-		About: `Executes the code cells of a notebook in one sandbox, in their order, and writes the notebook with their outputs. It needs
-nothing of Jupyter on this machine or in the image. The language is the notebook's.
+		About: `Executes the code cells of a notebook in one sandbox, in their order, and writes the notebook with their outputs. Neither
+this machine nor the image needs Jupyter. The language is the notebook's.
 
 FILE is not changed unless --out names it. The directory of FILE is not in the sandbox: --workspace or --in gives files to the
 code. The first cell that fails ends the run with exit code 1, and stderr has its traceback; the written notebook has the

@@ -23,7 +23,7 @@ func Check(ctx context.Context, s *session.Service, c session.CreateOptions, l l
 		return nil, fmt.Errorf("%s cannot be checked without executing it: %s", l.Name, l.Unchecked)
 	}
 	if l.Check == nil {
-		return nil, fmt.Errorf("demesne knows no check of syntax for %s", l.Name)
+		return nil, fmt.Errorf("demesne cannot check the syntax of %s", l.Name)
 	}
 	c.Spec = runner.Spec{Limits: c.Spec.Limits, User: c.Spec.User, Require: c.Spec.Require}
 	c.Egress, c.Out = session.Egress{}, ""

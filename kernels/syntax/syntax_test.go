@@ -15,7 +15,7 @@ import (
 func TestCheckRefused(t *testing.T) {
 	s := session.New(session.Options{OutputRoot: t.TempDir(), Connect: func(context.Context, client.Options) (session.Engine, error) { return nil, io.EOF }})
 	defer s.Close()
-	for name, want := range map[string]string{"perl": "executes parts of the code", "julia": "knows no check", "python": "EOF"} {
+	for name, want := range map[string]string{"perl": "executes parts of the code", "julia": "cannot check the syntax", "python": "EOF"} {
 		l, _ := languages.Find(name)
 		if _, err := syntax.Check(t.Context(), s, session.CreateOptions{}, l, "x", session.Callbacks{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", name, err)

@@ -43,7 +43,7 @@ func ServerFlags(o *ServerOptions) cmdline.Flags {
 		{Group: groupServer, Long: "token-file", Arg: "FILE", Complete: cmdline.File, Set: text(&o.TokenFile),
 			Help: "require the first line of this file as bearer token from HTTP clients (default $DEMESNE_MCP_TOKEN)"},
 		{Group: groupServer, Long: "host", Arg: "NAME", Repeat: true, Set: func(s string) error { o.Hosts = append(o.Hosts, s); return nil },
-			Help: "accept HTTP requests for this host name, besides localhost"},
+			Help: "accept HTTP requests for this host name, in addition to localhost"},
 	}
 }
 
@@ -78,7 +78,7 @@ demesne(1).`,
 			{Name: "DEMESNE_ALLOWED_PATHS", Text: "directories that tools can mount, separated by colons (default the working directory, unless it is a home directory or contains one)"},
 			{Name: "DEMESNE_SECRETS", Text: "namespace of the stored secrets that models can use, without seeing their values (default none)"},
 			{Name: "DEMESNE_ALLOWED_DOMAINS", Text: "network rules that models can use without a question (default none)"},
-			{Name: "DEMESNE_ALLOWED_IMAGES", Text: "images that models can name besides the catalogue's; registry.example/org/* allows all of one organization"},
+			{Name: "DEMESNE_ALLOWED_IMAGES", Text: "images that models can name in addition to the catalogue's; registry.example/org/* allows all of one organization"},
 			{Name: "DEMESNE_DENIED_COMMANDS", Text: "commands that are refused, as regular expressions separated by commas; a courtesy to models, and no boundary (default none)"},
 			{Name: "DEMESNE_MAX_MEMORY, _DISK, _PIDS, _CPUS", Text: "ceilings for the limits that a model requests (default from the machine's capacity)"},
 			{Name: "DEMESNE_MAX_TIMEOUT", Text: "ceiling for the time of one command, from 1s to 48h (default 48h)"},
@@ -89,7 +89,7 @@ demesne(1).`,
 			{Name: "DEMESNE_SESSION_IDLE, _AGE", Text: "when a code session ends that was not used, or is old (default never)"},
 			{Name: "DEMESNE_PREPARED_SESSIONS", Text: "how many code sessions are started in advance (default 2)"},
 			{Name: "DEMESNE_MCP_TOKEN", Text: "the bearer token that HTTP clients must send"},
-			{Name: "DEMESNE_TOOLS", Text: "tool sets besides the default tools: files, sandboxes, code, host"},
+			{Name: "DEMESNE_TOOLS", Text: "tool sets in addition to the default tools: files, sandboxes, code, host"},
 			{Name: "DEMESNE_HOST_POLICY", Text: "policy of the tool set host (default ~/.config/demesne/host.toml)"},
 		},
 	}

@@ -13,7 +13,7 @@ const (
 	TooMany   Reason = "it has too many entries"
 	TooBig    Reason = "it is too big"
 	TooDense  Reason = "it unpacks to far more than its size"
-	BadMedia  Reason = "its media type is not that of a layer"
+	BadMedia  Reason = "its media type is not a layer's"
 	BadTar    Reason = "it is not a valid archive"
 	BadDiffID Reason = "its contents are not what the image's config says"
 )

@@ -44,7 +44,7 @@ func minimalLayers(b api.Boot, egress bool) []runner.Layer {
 		"pid":     "signals and ptrace confined by Landlock; the process list is visible",
 	}
 	if egress {
-		stand["network"] = "no sockets but socketpairs and TCP sockets that the runner makes and connects, by seccomp"
+		stand["network"] = "only socketpairs, and TCP sockets that the runner makes and connects, by seccomp"
 	}
 	for _, name := range strings.Fields("user mount pid network ipc uts cgroup") {
 		layers = append(layers, runner.Layer{

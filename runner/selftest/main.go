@@ -29,7 +29,7 @@ applicable here. A probe touches files, sockets, processes and keys that selftes
 refuses. Bombs of processes and memory have a sandbox each, and end after seconds. Exits 1 if an attack was not contained in demesne.
 
 Another target is bwrap, podman, srt, or the beginning of a command line that runs a program in a sandbox. --control runs
-the probes without a sandbox, and so shows which of them can fail on this machine.`,
+the probes without a sandbox, and shows which of them can fail on this machine.`,
 		Examples: []cmdline.Example{
 			{Says: "try this machine", Line: "demesne selftest"},
 			{Says: "compare with another program", Line: "demesne selftest --target demesne --target bwrap"},

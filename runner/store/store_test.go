@@ -59,7 +59,7 @@ func TestRoundTrip(t *testing.T) {
 		t.Errorf("while a runner has it: %+v", all)
 	}
 	if others, err := d.Others(map[string]bool{"aa": true}); err != nil || len(others) > 0 {
-		t.Errorf("besides it: %+v", others)
+		t.Errorf("in addition to it: %+v", others)
 	}
 	if _, _, err := d.Take("aa"); !errors.Is(err, ErrBusy) {
 		t.Errorf("take what a runner has: %v", err)

@@ -172,7 +172,7 @@ func TestQuotaMounted(t *testing.T) {
 	want := Stored{Bytes: 64 * kilo, Files: 1, Volumes: 3, Snapshots: 1}
 	r.counted("the sandboxes have ended", want)
 	if got := ask("PUT", "file?path=/x", strings.Repeat("x", 40*kilo)); got != 507 {
-		t.Errorf("a file beside that of a sandbox: %d", got)
+		t.Errorf("a file beside a sandbox's file: %d", got)
 	}
 	made := r.make(`{"templateID":"` + snap.SnapshotID + `"}`)
 	if got := r.stored().Bytes; got != 264*kilo {

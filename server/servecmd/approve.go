@@ -28,7 +28,7 @@ func ApproveCommand(o *ApproveOptions) *cmdline.Command {
 	return &cmdline.Command{
 		Name: "approve", Usage: []string{"[list] [--all] [--json]", "[--for DURATION] ID"}, Summary: "list and approve commands that want to run on this machine",
 		About: `Models and programs can ask for commands and files of this machine itself, if the operator turned that on: demesne serve
---host-policy, or the tool set host of demesne mcp. What the policy does not list waits here for a person.
+--host-policy, or the tool set host of demesne mcp. Requests that the policy does not list wait here for a person.
 
 Without an ID, demesne approve lists the waiting requests. Each word of a command is shown as the program gets it: no shell is
 involved. With an ID it shows that request, asks on the terminal, and lets it happen once. If a program, directory or file changed

@@ -84,7 +84,7 @@ func Flags(o *Options) cmdline.Flags {
 		{Group: groupServer, Long: "exposed", Set: cmdline.On(&o.Exposed),
 			Help: "listen on an address that other machines can reach"},
 		{Group: groupServer, Long: "host", Arg: "NAME", Repeat: true, Set: cmdline.List(&o.Hosts, nil),
-			Help: "accept requests for this host name, besides localhost"},
+			Help: "accept requests for this host name, in addition to localhost"},
 		{Group: groupServer, Long: "domain", Arg: "NAME[:PORT]", Set: cmdline.Text(&o.Domain),
 			Help: "names of ports in sandboxes are PORT-ID.NAME (default localhost and the server's port)"},
 		{Group: groupServer, Long: "token-file", Arg: "FILE", Complete: cmdline.File, Set: cmdline.Text(&o.TokenFile),
@@ -94,7 +94,7 @@ func Flags(o *Options) cmdline.Flags {
 		{Group: groupServer, Long: "page", Set: cmdline.On(&o.Page),
 			Help: "print the page's address, with the token, and serve nothing"},
 		{Group: groupServer, Long: "tools", Arg: "SETS", Env: "DEMESNE_TOOLS", Set: cmdline.Text(&o.Tools),
-			Help: "add tool sets to those of MCP at /mcp: files, sandboxes, code, runs (default runs)"},
+			Help: "add tool sets to MCP's at /mcp: files, sandboxes, code, runs (default runs)"},
 		{Group: groupServer, Long: "tool-texts", Arg: "FILE", Env: "DEMESNE_TOOL_TEXTS", Complete: cmdline.File, Set: cmdline.Text(&o.ToolTexts),
 			Help: "take texts about MCP's tools from this TOML file: a table for each tool, with override or append"},
 		{Group: groupServer, Long: "config", Arg: "FILE", Complete: cmdline.File, Set: cmdline.Text(&o.Config),
@@ -120,7 +120,7 @@ func accessFlags(o *Options) cmdline.Flags {
 		{Group: groupAccess, Long: "acme", Arg: "NAME", Repeat: true, Set: cmdline.List(&o.ACME, nil),
 			Help: "serve TLS with certificates for this host name by ACME: its port 443 must reach this server. You accept the authority's terms"},
 		{Group: groupAccess, Long: "acme-directory", Arg: "URL", Set: cmdline.Text(&o.ACMEDirectory),
-			Help: "directory of the ACME authority (default that of Let's Encrypt)"},
+			Help: "directory of the ACME authority (default Let's Encrypt's)"},
 		{Group: groupAccess, Long: "acme-ca-file", Arg: "FILE", Complete: cmdline.File, Set: cmdline.Text(&o.ACMECA),
 			Help: "trust this certificate for the authority itself, such as step-ca's root (default the system's)"},
 		{Group: groupAccess, Long: "acme-contact", Arg: "MAIL", Set: cmdline.Text(&o.ACMEContact),
@@ -154,9 +154,9 @@ func BoundFlags(b *session.Bounds) cmdline.Flags {
 		{Group: groupSandboxes, Long: "disk", Arg: "SIZE", Set: cmdline.Disk(&b.Limits.Disk),
 			Help: "limit for what a sandbox writes, or none (default 2g)"},
 		{Group: groupBounds, Long: "max-memory", Arg: "SIZE", Env: "DEMESNE_MAX_MEMORY", Set: ceiling(&b.Max.Memory, cmdline.Memory),
-			Help: "largest memory limit that a caller may ask for (default that of --memory)"},
+			Help: "largest memory limit that a caller may ask for (default --memory)"},
 		{Group: groupBounds, Long: "max-disk", Arg: "SIZE", Env: "DEMESNE_MAX_DISK", Set: ceiling(&b.Max.Disk, cmdline.Disk),
-			Help: "largest disk limit that a caller may ask for (default that of --disk)"},
+			Help: "largest disk limit that a caller may ask for (default --disk)"},
 		{Group: groupBounds, Long: "max-pids", Arg: "N", Env: "DEMESNE_MAX_PIDS", Set: ceiling(&b.Max.PIDs, cmdline.PIDs),
 			Help: "most processes and threads that a caller may ask for (default 512)"},
 		{Group: groupBounds, Long: "max-cpus", Arg: "N", Env: "DEMESNE_MAX_CPUS", Set: positive(&b.Max.CPUs),
@@ -164,7 +164,7 @@ func BoundFlags(b *session.Bounds) cmdline.Flags {
 		{Group: groupBounds, Long: "max-timeout", Arg: "DURATION", Env: "DEMESNE_MAX_TIMEOUT", Set: cmdline.Duration(&b.MaxTimeout),
 			Help: "longest time of one command, terminal or execution of code (default 48h)"},
 		{Group: groupBounds, Long: "max-sandboxes", Arg: "N", Set: number(&b.MaxSandboxes),
-			Help: "most sandboxes of one namespace (default no bound but $DEMESNE_MAX_SANDBOXES)"},
+			Help: "most sandboxes of one namespace (default: only $DEMESNE_MAX_SANDBOXES bounds them)"},
 		{Group: groupBounds, Long: "max-stored", Arg: "SIZE", Set: cmdline.Bytes(&b.MaxStored),
 			Help: "most that volumes, uploads and images of templates of one namespace hold, each volume at most a sandbox's disk limit (default 10 disk limits)"},
 		{Group: groupBounds, Long: "max-files", Arg: "N", Set: number(&b.MaxFiles),
@@ -176,7 +176,7 @@ func BoundFlags(b *session.Bounds) cmdline.Flags {
 		{Group: groupBounds, Long: "max-templates", Arg: "N", Set: number(&b.MaxTemplates),
 			Help: "most templates of one namespace (default 100)"},
 		{Group: groupBounds, Long: "allowed-images", Arg: "NAME", Repeat: true, Env: "DEMESNE_ALLOWED_IMAGES", Set: cmdline.List(&b.AllowedImages, nil),
-			Help: "images that callers may name besides the catalogue's, such as ghcr.io/org/*; any restricts the operator too"},
+			Help: "images that callers may name in addition to the catalogue's, such as ghcr.io/org/*; any restricts the operator too"},
 		{Group: groupBounds, Long: "allowed-domains", Arg: "RULE", Repeat: true, Set: cmdline.List(&b.AllowedDomains, nil),
 			Help: "rule that callers may allow beyond --egress, such as api.example.com; private addresses too, if it names them"},
 		{Group: groupBounds, Long: "rate", Arg: "N", Set: positive(&b.Rate),
@@ -222,7 +222,7 @@ It listens on loopback, or on a socket only for its owner. Sandboxes live until 
 the next server finds them, and removes those whose time is over.
 
 token add makes a token for a namespace, and prints it once. Callers with such a token have sandboxes, secrets and bounds
-of their own, and see no other ones. token list shows names and namespaces, and token rm ends a token at once.
+of their own, and see no others. token list shows names and namespaces, and token rm ends a token at once.
 
 Each flag can be a key of the configuration file, without its dashes, and a variable such as DEMESNE_SERVE_HTTP. The command line overrides
 the variable, and the variable overrides the file. The table [namespaces.NAME] of the file has bounds of one namespace.

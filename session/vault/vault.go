@@ -73,7 +73,7 @@ func (s *Secret) check() error {
 	case !IsNamespace(s.Namespace):
 		return fmt.Errorf("namespace %q: not lower-case letters, digits and dashes", s.Namespace)
 	case !isName(s.Name):
-		return fmt.Errorf("name %q: not that of a variable", s.Name)
+		return fmt.Errorf("name %q: not a variable's name", s.Name)
 	case s.Value == "":
 		return errors.New("value is empty")
 	case len(s.Value) > MaxValue:

@@ -71,7 +71,7 @@ async def test_port(session):
     await session.exec("python3 -m http.server 8000 > /dev/null 2>&1 & until curl -s localhost:8000 > /dev/null; do sleep 0.05; done")
     endpoint = await session.resolve_exposed_port(8000)
     assert not endpoint.tls
-    # Names below localhost are those of this machine, which only some resolvers know.
+    # Names below localhost mean this machine, which only some resolvers know.
     address = "127.0.0.1" if endpoint.host.endswith(".localhost") else endpoint.host
     request = urllib.request.Request(f"http://{address}:{endpoint.port}/", headers={"Host": f"{endpoint.host}:{endpoint.port}"})
     with urllib.request.urlopen(request) as answer:

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Installs packages for Python from the registry of pip, which tests use and which are no part of demesne: a virtual
 # environment below $DEMESNE_PYTHON (/var/tmp/demesne-python), where every user can read it, for each argument NAME. Without
-# arguments it installs sdk, which TestServePython needs. The packages with their versions are those of NAME.txt beside this
+# arguments it installs sdk, which TestServePython needs. The packages with their versions are listed in NAME.txt beside this
 # file. In it "# python 3.12" asks for an interpreter, "# alone" leaves out what the tests do not import, and
 # "# sources PACKAGE==VERSION" asks for the package's sources with its tests, in src.
 set -eu

@@ -56,7 +56,7 @@ async def test_background(runtime):
 
 
 async def test_network(runtime):
-    """Setup may reach every public name, and execution only those of the configuration and of the framework."""
+    """Setup may reach every public name, and execution only the names of the configuration and of the framework."""
     assert runtime.network_restricted
     await runtime.prepare_setup()
     await runtime.prepare_execution(["http://framework.example:80/path"])

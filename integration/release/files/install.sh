@@ -112,7 +112,7 @@ case $prefix in
 *) prefix=$PWD/$prefix ;;
 esac
 case $prefix in
-*[!A-Za-z0-9/._@+-]*) fail "the prefix has a character besides letters, digits and /._@+-" ;;
+*[!A-Za-z0-9/._@+-]*) fail "the prefix has a character other than letters, digits and /._@+-" ;;
 esac
 prefix=${prefix%/}
 list=$prefix/share/demesne/files

@@ -113,7 +113,7 @@ func (f *Jobs) OpenAgents() (models []string, err error) {
 func (f *Jobs) Model(name, tool, image string) error {
 	_, err := f.agents.In(image).Choose(tool, name)
 	if errors.Is(err, agents.ErrNoProgram) {
-		err = text.Hinted(err, "install it so that PATH has it, or name an image that has it in the argument image")
+		err = text.Hinted(err, "install it in a directory of PATH, or name an image that contains it in the argument image")
 	}
 	return err
 }
