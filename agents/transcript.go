@@ -167,8 +167,8 @@ func (t *Transcript) Exited(code int) {
 	t.ended = t.ended || t.plain && code == 0
 }
 
-// Resume begins the output of another execution of the program, which resumes the session. What the last one said
-// of its end counts no longer.
+// Resume begins the output of another execution of the program, which resumes the session. It discards how the last execution
+// ended.
 func (t *Transcript) Resume() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -22,7 +22,7 @@ func (s *Server) buildTools() []tool {
 			"The newest 16 images are kept.",
 		in: arguments(field("containerfile", "string", "Its text. COPY takes files and directories by their base names.").must(),
 			alsoFilesField(), dirsField(), s.opts.egressField(s.opts.egressDefault("package-managers")).plain(), domainsField.plain(), limitsAlso, timeoutField.plain()),
-		out:     results(field("image", "string", "").must(), field("digest", "string", "").must(), field("log", "string", "The end of it."), inputsField, warningField),
+		out:     results(field("image", "string", "").must(), field("digest", "string", "").must(), field("log", "string", "The end of the output."), inputsField, warningField),
 		textual: true,
 		hints:   hints{openWorld: true},
 		handle:  (*call).buildImage,

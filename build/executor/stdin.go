@@ -47,7 +47,7 @@ func isTar(r *bufio.Reader) bool {
 	return len(head) == blockSize && (err == nil || !errors.Is(err, tar.ErrHeader) && !errors.Is(err, io.EOF))
 }
 
-// unpackContext writes the files of a tar below root, which no name and no link leaves.
+// unpackContext writes the files of a tar below root. No name and no link leads out of root.
 func unpackContext(r *tar.Reader, root *os.Root) error {
 	left := &ration{}
 	for {

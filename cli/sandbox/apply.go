@@ -23,7 +23,7 @@ all of them, or the changes at and below each PATH. demesne diff lists them. ID 
 while one sandbox's changes are kept; a PATH that looks like an id needs ./ before it.
 
 Each file is replaced in one step. A file that you changed after the start of the sandbox stays as it is, unless --force is
-given. Files of caches, such as __pycache__, are replaced without that. Devices, fifos and sockets are never made, and files
+given. Files of caches, such as __pycache__, are replaced even without --force. Devices, fifos and sockets are never made, and files
 get no setuid bit.
 
 Some files would be executed or obeyed by programs of this machine: git hooks, .envrc, editor tasks. Such a change is

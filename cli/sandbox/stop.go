@@ -20,7 +20,7 @@ func Stop() app.Verb {
 		Command: cmdline.Command{
 			Name: "stop", Usage: []string{"[--grace DURATION] ID…"}, Summary: "end the processes of sandboxes, and keep their files",
 			About: `Ends all processes in the sandboxes, and keeps their files. Each process first gets the image's stop signal (SIGTERM if
-it has none). Those that are left after --grace are killed.
+it has none). Remaining ones are killed after --grace.
 
 The next demesne exec starts a stopped sandbox again. demesne rm removes a sandbox with its files, and kills at once.`,
 			Examples: []cmdline.Example{

@@ -72,7 +72,7 @@ func names(r *kernels.Root) string {
 func startDriver(ctx context.Context, sb sandbox, o Options) (*kernels.Running, error) {
 	argv := driver.Argv(o.Language.Name)
 	if argv == nil {
-		return nil, fmt.Errorf("no kernel of demesne's for %s", o.Language.Name)
+		return nil, fmt.Errorf("demesne has no kernel for %s", o.Language.Name)
 	}
 	return kernels.StartDriver(ctx, sb, runner.Command{Argv: argv, Dir: o.Dir})
 }

@@ -122,7 +122,7 @@ func openRunDir(p programs, root bool) (*runDir, error) {
 }
 
 // others returns the run directories that other programs of this user may use: a job of cron, su and a unit of the system do
-// not get XDG_RUNTIME_DIR, although the user has a session. Each has the first part of the key there, and no second.
+// not get XDG_RUNTIME_DIR, although the user has a session. The key of each has only the first part.
 func (d *runDir) others() (all []*runDir) {
 	for _, named := range append(runDirs(), sessionRunDir()) {
 		if _, err := ours(named); err != nil {

@@ -87,7 +87,7 @@ func (s *server) draft(path string) (*os.File, error) {
 	return f, nil
 }
 
-// link gives a draft its name, which no file has.
+// link gives a draft its name, which must not exist yet.
 func link(draft *os.File, name string) error {
 	from := "/proc/self/fd/" + strconv.Itoa(int(draft.Fd()))
 	return unix.Linkat(unix.AT_FDCWD, from, unix.AT_FDCWD, name, unix.AT_SYMLINK_FOLLOW)

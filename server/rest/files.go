@@ -82,7 +82,7 @@ func route[Q, A any](s *Server, op huma.Operation, f func(context.Context, strin
 // workspace is where relative paths begin.
 const workspace = "/workspace"
 
-// at returns the absolute path of a request's. The kernel of the sandbox resolves it.
+// at makes the path of a request absolute. The kernel of the sandbox resolves it.
 func at(name string) string {
 	if path.IsAbs(name) {
 		return name

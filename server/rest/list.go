@@ -61,7 +61,7 @@ func (p place) cursor() string {
 	return base64.RawURLEncoding.EncodeToString([]byte(strconv.FormatInt(p.created.UnixNano(), 10) + " " + p.id))
 }
 
-// placeOf is the inverse of cursor. An empty one has no place.
+// placeOf is the inverse of cursor. An empty cursor has no place.
 func placeOf(cursor string) (*place, error) {
 	if cursor == "" {
 		return nil, nil

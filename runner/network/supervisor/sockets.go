@@ -26,8 +26,8 @@ type sockets struct {
 	made    uint64
 }
 
-// add makes room by giving up the oldest socket, which the sandbox has most likely closed: the kernel does not tell. If
-// it has not, it can no longer connect it.
+// add makes room by giving up the oldest socket, which the sandbox has most likely closed: the kernel does not tell. If it is
+// still open, the sandbox can no longer connect it.
 func (s *sockets) add(inode uint64, own socket) {
 	s.drop(inode) // of a closed socket, whose number the kernel has reused
 	if len(s.byInode) >= maxSockets {
