@@ -178,7 +178,7 @@ type Page[T any] struct {
 	Items []T `json:"items" nullable:"false"`
 }
 
-// Queue counts the commands of /v1 and MCP: those of the caller's namespace, or all for the operator.
+// Queue counts the commands of /v1 and MCP: the caller's namespace's, or all for the operator.
 type Queue struct {
 	Running    int `json:"running"`
 	Waiting    int `json:"waiting"`

@@ -160,7 +160,7 @@ func TestEscapeN46Rights(t *testing.T) {
 	})
 }
 
-// hearsLast checks that the first data for a socket is that of the test.
+// hearsLast checks that the first data for a socket is the test's.
 func (n *internet) hearsLast(at net.Addr, accept func() (net.Conn, error)) {
 	n.Helper()
 	d, err := net.Dial(at.Network(), at.String())

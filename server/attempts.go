@@ -198,7 +198,7 @@ type Rates struct {
 // burst is for how many seconds requests may come at once.
 const burst = 2
 
-// limiter returns the limiter of a namespace, or nil. Namespaces are those of valid tokens.
+// limiter returns the limiter of a namespace, or nil. Only namespaces of valid tokens are known.
 func (l *Rates) limiter(namespace string) *rate.Limiter {
 	if l.Of == nil || namespace == "" {
 		return nil

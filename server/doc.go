@@ -4,7 +4,7 @@
 //	guard.go    Host, Origin (CORS) and the size of bodies; the shape of an error before any API answers
 //	access.go   from a request to its caller; caller.go
 //	attempts.go how many wrong credentials a client may send, and how many requests a namespace
-//	token.go    the operator's token, which is made at the first start; tokens.go: those of namespaces
+//	token.go    the operator's token, which is made at the first start; tokens.go: namespaces' tokens
 //	jwt.go      tokens that another service signs
 //	listen.go   loopback, or a socket that only its owner can reach; tls.go: certificates from files; acme.go: by ACME
 //	queue.go    how many commands run at once

@@ -129,7 +129,7 @@ func sandboxOf(s *client.Sandbox, err error) (*Sandbox, error) {
 }
 
 // HoldStored locks the images of stored sandboxes, which nothing else locks while they have no processes; they
-// could not be restarted without them. layers lists every layer that sandboxes use, including those of images
+// could not be restarted without them. layers lists every layer that sandboxes use, including the layers of images
 // that were removed by force. Unless sweep is nil, it first removes expired sandboxes, and calls sweep if files of another
 // id map are left. If no sandbox was ever stored, it does not connect.
 func (s *Service) HoldStored(ctx context.Context, store *images.Store, sweep func(left error)) (release func(), layers []oci.Digest, err error) {

@@ -71,7 +71,7 @@ boot() { # SUITE KERNEL-ARGUMENTS
 }
 failed=
 parts=" ${PARTS:-unit people units sysctls apparmor lsm} "
-chosen() { # PART…: those of them that PARTS has, with a comma between
+chosen() { # PART…: the ones that PARTS has, with a comma between
   local p said=
   for p; do [[ $parts != *" $p "* ]] || said+=,$p; done
   echo "${said#,}"

@@ -69,8 +69,8 @@ func probed(name string, err error, f diagnose.Facts, explain func(error, diagno
 
 const procFix = "bwrap --proc /proc …   # or, as root: mount -t proc proc /proc"
 
-// noProc returns an error if there is no proc(5), as in a sandbox of bwrap without --proc, or if it has other processes'
-// numbers, as that of a pid namespace outside has.
+// noProc returns an error if there is no proc(5), as in a sandbox of bwrap without --proc, or if it shows
+// processes by other numbers, as the proc(5) of an outer pid namespace does.
 func noProc() error {
 	self, err := os.Readlink("/proc/self")
 	switch {

@@ -135,7 +135,7 @@ func (op *Operator) append(ctx context.Context, e events.Event) (events.Event, e
 	return numbered, nil
 }
 
-// refusals counts refused requests. One entry of the audit log has those of a second: a client that tries tokens must not
+// refusals counts refused requests. One entry of the audit log has the refusals of a second: a client that tries tokens must not
 // fill the disk.
 type refusals struct {
 	mu    sync.Mutex
