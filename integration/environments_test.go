@@ -87,10 +87,11 @@ func anotherProc(mount string) environmentOf {
 	}
 }
 
-// bubblewrap gives each command a bwrap of its own, as agents do. It sees the machine's files, and writes only to the box.
+// bubblewrap gives each command a bwrap of its own, as agents do. It sees the machine's files, and writes only to the box. The
+// runner is killed with it, and its directory for sockets is gone too.
 func bubblewrap(flags ...string) environmentOf {
 	return func(g *gallery, t *testing.T) func(...string) *exec.Cmd {
-		flags = slices.Concat([]string{"--ro-bind", "/", "/", "--dev", "/dev", "--bind", g.dir, g.dir, "--unshare-all", "--share-net", "--die-with-parent"}, flags, []string{bin + "/demesne"})
+		flags = slices.Concat([]string{"--ro-bind", "/", "/", "--dev", "/dev", "--bind", g.dir, g.dir, "--tmpfs", g.dir + "/r", "--unshare-all", "--share-net", "--die-with-parent"}, flags, []string{bin + "/demesne"})
 		return func(args ...string) *exec.Cmd { return g.command(program(t, "bwrap"), append(flags, args...)...) }
 	}
 }
