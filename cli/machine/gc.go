@@ -154,8 +154,9 @@ func (o *gcOptions) dropBuilds(ctx context.Context, c *images.Client) (left []st
 	return c.DropSteps(ctx, before)
 }
 
-// tidy removes ended jobs, old logs and what killed sessions of agents left.
+// tidy removes ended jobs, old logs, and what killed runners and sessions of agents left.
 func (o *gcOptions) tidy() error {
+	client.RemoveLeft()
 	err := o.Session(session.Options{}).Tidy()
 	if home := o.Getenv("HOME"); home != "" {
 		err = errors.Join(err, terminal.RemoveSessions(home))

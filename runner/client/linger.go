@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"demesne/internal/flock"
 	"demesne/runner"
 	"demesne/runner/ipc"
@@ -67,6 +69,33 @@ func Retire(ctx context.Context) (sandboxes int, err error) {
 		}
 	}
 	return sandboxes, nil
+}
+
+// RemoveLeft removes what runners left in this user's run directories when they were killed together with their reapers.
+func RemoveLeft() {
+	for _, dir := range runDirs() {
+		removeLeft(dir)
+	}
+}
+
+// removeLeft leaves a directory of another user alone, and one behind a link: names below /tmp are anyone's.
+func removeLeft(dir string) {
+	var st unix.Stat_t
+	if unix.Lstat(dir, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFDIR || int(st.Uid) != os.Getuid() {
+		return
+	}
+	locks, _ := filepath.Glob(filepath.Join(dir, "*.lock"))
+	for _, path := range locks {
+		lock, err := flock.TryOpen(path, os.O_RDWR, flock.Exclusive)
+		if err != nil { // a runner or its reaper lives, or has ended meanwhile
+			continue
+		}
+		d := runDir{path: dir, key: strings.TrimSuffix(filepath.Base(path), ".lock")}
+		for _, suffix := range []string{".sock", ".log", ".lock"} { // the lock last: a starting runner takes it first
+			os.Remove(d.file(suffix))
+		}
+		lock.Close()
+	}
 }
 
 // live returns the number of sandboxes that the runner itself has. Its list also contains the persistent sandboxes of
