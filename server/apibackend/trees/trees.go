@@ -36,9 +36,10 @@ type kept struct {
 	stale   bool // is not to be kept
 }
 
-// Bounds of the kept processes, each of which uses some MiB of its sandbox.
+// Bounds of the kept processes, each of which uses about 1 MiB of its sandbox. To start one takes some times longer than an
+// operation, so as many are kept as agents work at once.
 const (
-	maxTrees = 64
+	maxTrees = 512
 	treeIdle = 30 * time.Second
 	// treeAge bounds how long a process has the groups that its user had when it started. A new process also renews the
 	// sandbox's TTL.

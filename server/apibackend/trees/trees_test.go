@@ -1,6 +1,7 @@
 package trees
 
 import (
+	"strconv"
 	"testing"
 	"time"
 
@@ -32,5 +33,21 @@ func TestTrees(t *testing.T) {
 	}
 	if got := ts.take(&kept{sandbox: "a", user: runner.User{UID: 1, GID: 2}}); got != two || len(ts.idle) != 0 {
 		t.Errorf("got %+v", got)
+	}
+}
+
+// TestManySandboxes checks that agents in many sandboxes at once do not end each other's processes.
+func TestManySandboxes(t *testing.T) {
+	var ts Trees
+	of := func(n int) *kept {
+		return &kept{Tree: &client.Tree{}, sandbox: strconv.Itoa(n), own: true, born: time.Now()}
+	}
+	for n := range 500 {
+		ts.keep(of(n))
+	}
+	for n := range 500 {
+		if ts.take(of(n)) == nil {
+			t.Fatalf("the process of sandbox %d is not kept", n)
+		}
 	}
 }
