@@ -267,23 +267,45 @@ func existing(ctx context.Context, c *Client, id string, err error) (*Sandbox, e
 // Open opens a sandbox by id or name. If the sandbox has lost its processes, Open restarts it over its files, with
 // the same inputs. It fails if one of those is missing.
 func (c *Client) Open(ctx context.Context, idOrName string) (*Sandbox, error) {
+	if c.knownHome(idOrName) == nil {
+		if s, err := c.opened(ctx, idOrName); err == nil { // live in c's own runner, and so in no other
+			return s, nil
+		}
+	}
 	return c.of(ctx, idOrName).open(ctx, idOrName)
 }
 
-func (c *Client) open(ctx context.Context, idOrName string) (*Sandbox, error) {
+// opened opens a sandbox that is live.
+func (c *Client) opened(ctx context.Context, idOrName string) (*Sandbox, error) {
 	var reply api.Opened
 	err := c.peer.Call(ctx, api.OpOpen, api.Target{Sandbox: idOrName}, nil, &reply)
+	return c.sandbox(&reply), err
+}
+
+func (c *Client) sandbox(o *api.Opened) *Sandbox {
+	return &Sandbox{ID: o.ID, Level: o.Level, Out: o.Out, Restarted: o.Restarted, MissingSecrets: o.MissingSecrets, client: c}
+}
+
+func (c *Client) open(ctx context.Context, idOrName string) (*Sandbox, error) {
+	s, err := c.opened(ctx, idOrName)
 	if hasCode(err, ipc.CodeStopped) {
+		var reply api.Opened
 		reply, err = c.restart(ctx, idOrName)
+		s = c.sandbox(&reply)
 	}
 	if err != nil {
 		return nil, c.lost(err)
 	}
-	return &Sandbox{ID: reply.ID, Level: reply.Level, Out: reply.Out, Restarted: reply.Restarted, MissingSecrets: reply.MissingSecrets, client: c}, nil
+	return s, nil
 }
 
 // Inspect describes a live or recently ended sandbox.
 func (c *Client) Inspect(ctx context.Context, idOrName string) (*runner.Info, error) {
+	if c.knownHome(idOrName) == nil {
+		if info, err := c.inspect(ctx, idOrName); err == nil && info.PID != 0 { // as in Open
+			return info, nil
+		}
+	}
 	return c.of(ctx, idOrName).inspect(ctx, idOrName)
 }
 

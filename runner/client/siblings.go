@@ -12,7 +12,6 @@ import (
 
 	"demesne/internal/flock"
 	"demesne/runner"
-	"demesne/runner/api"
 	"demesne/runner/ipc"
 )
 
@@ -33,12 +32,11 @@ type siblings struct {
 
 // of returns the client of the runner that has a sandbox, or c if no runner has it.
 func (c *Client) of(ctx context.Context, idOrName string) *Client {
-	c.siblings.mu.Lock()
-	defer c.siblings.mu.Unlock()
-	if home := c.siblings.homes[idOrName]; home != nil && !home.ended() {
+	if home := c.knownHome(idOrName); home != nil {
 		return home
 	}
-	delete(c.siblings.homes, idOrName)
+	c.siblings.mu.Lock()
+	defer c.siblings.mu.Unlock()
 	c.dir.awaitEnding(ctx)
 	dirs := c.dir.siblings()
 	if len(dirs) == 0 || c.holds(ctx, idOrName) {
@@ -51,6 +49,18 @@ func (c *Client) of(ctx context.Context, idOrName string) *Client {
 		}
 	}
 	return c
+}
+
+// knownHome returns the client of the other runner in which a sandbox was found, or nil.
+func (c *Client) knownHome(idOrName string) *Client {
+	c.siblings.mu.Lock()
+	defer c.siblings.mu.Unlock()
+	home := c.siblings.homes[idOrName]
+	if home != nil && home.ended() {
+		delete(c.siblings.homes, idOrName)
+		return nil
+	}
+	return home
 }
 
 // made records which client's runner has a new sandbox.
@@ -73,8 +83,8 @@ func (c *Client) remember(idOrName string, home *Client) {
 
 // holds reports whether a sandbox is live in c's own runner.
 func (c *Client) holds(ctx context.Context, idOrName string) bool {
-	var reply api.Opened
-	return c.peer.Call(ctx, api.OpOpen, api.Target{Sandbox: idOrName}, nil, &reply) == nil
+	_, err := c.opened(ctx, idOrName)
+	return err == nil
 }
 
 func (c *Client) ended() bool {
