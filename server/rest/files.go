@@ -20,7 +20,6 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"demesne/client"
-	"demesne/runner"
 	"demesne/runner/fileops"
 	"demesne/runner/files"
 )
@@ -54,7 +53,7 @@ func (s *Server) fileRoutes() {
 	put.RequestBody = &huma.RequestBody{Required: true, Content: binary("")["200"].Content}
 	put.SkipValidateBody = true
 	put.Middlewares = append(put.Middlewares, h.withBody)
-	within(s, put, h.upload)
+	answers(s, put, h.upload)
 }
 
 // binary describes an answer that is a file.
@@ -73,8 +72,11 @@ func inFile[Q, A any](s *Server, verb, summary string, f func(context.Context, s
 
 // route registers a route whose answer is an envelope. f gets the id of a sandbox that the caller may use.
 func route[Q, A any](s *Server, op huma.Operation, f func(context.Context, string, *Q) (A, error)) {
-	within(s, op, func(ctx context.Context, info *runner.Info, in *inSandbox[Q]) (client.Envelope[A], error) {
-		a, err := f(ctx, info.ID, &in.Body)
+	answers(s, op, func(ctx context.Context, in *inSandbox[Q]) (e client.Envelope[A], err error) {
+		if err := target(in.ID); err != nil {
+			return e, err
+		}
+		a, err := f(ctx, in.ID, &in.Body)
 		return client.Envelope[A]{Message: "success", Data: a}, err
 	})
 }
@@ -322,17 +324,13 @@ type rawInput struct {
 
 // download sends a file. A failure after its first byte breaks the connection, so that no client takes a part for the whole.
 func (s fileAPI) download(ctx context.Context, in *rawInput) (*huma.StreamResponse, error) {
-	info, err := s.find(ctx, in.ID)
-	if err != nil {
+	if err := target(in.ID); err != nil {
 		return nil, err
-	}
-	if _, err := s.about(ctx, info.ID, fileops.Request{Op: fileops.OpStat, Path: at(in.Path)}); err != nil {
-		return nil, failed(err)
 	}
 	return &huma.StreamResponse{Body: func(hc huma.Context) {
 		_, w := humago.Unwrap(hc)
 		began := false
-		_, err := s.tree(ctx, info.ID, fileops.Request{Op: fileops.OpGet, Path: at(in.Path)}, nil, func(a *fileops.Answer, from *bufio.Reader) error {
+		_, err := s.tree(ctx, in.ID, fileops.Request{Op: fileops.OpGet, Path: at(in.Path)}, nil, func(a *fileops.Answer, from *bufio.Reader) error {
 			if began {
 				return errAnswer
 			}
@@ -363,10 +361,13 @@ func (s fileAPI) withBody(hc huma.Context, next func(huma.Context)) {
 	next(huma.WithValue(hc, bodyKey{}, hc.BodyReader()))
 }
 
-func (s fileAPI) upload(ctx context.Context, info *runner.Info, in *rawInput) (client.Envelope[client.File], error) {
+func (s fileAPI) upload(ctx context.Context, in *rawInput) (e client.Envelope[client.File], err error) {
+	if err := target(in.ID); err != nil {
+		return e, err
+	}
 	body, _ := ctx.Value(bodyKey{}).(io.Reader)
 	began := false
-	f, err := s.putStream(ctx, info.ID, at(in.Path), func(w io.Writer) error {
+	f, err := s.putStream(ctx, in.ID, at(in.Path), func(w io.Writer) error {
 		if began {
 			return errAnswer // the bytes are gone
 		}

@@ -18,7 +18,7 @@ import (
 func (s *Server) runRoutes() {
 	answers(s, operation("run", http.MethodPost, "/run", "Commands", "Run a command in a new sandbox"), s.run)
 	streamed(s, operation("run-stream", http.MethodPost, "/run/stream", "Commands", "Run a command in a new sandbox, and stream its output"), s.runStream)
-	within(s, operation("exec", http.MethodPost, "/sandboxes/{id}/exec", "Commands", "Run a command in a sandbox"), s.exec)
+	answers(s, operation("exec", http.MethodPost, "/sandboxes/{id}/exec", "Commands", "Run a command in a sandbox"), s.exec)
 	streamed(s, operation("exec-stream", http.MethodPost, "/sandboxes/{id}/exec/stream", "Commands", "Run a command in a sandbox, and stream its output"), s.execStream)
 }
 
@@ -37,16 +37,24 @@ func (s *Server) run(ctx context.Context, in *runInput) (a client.Result, err er
 	return s.collected(ctx, r, d, err)
 }
 
-func (s *Server) exec(ctx context.Context, info *runner.Info, in *execInput) (a client.Result, err error) {
-	run, err := commandOf(&in.Body)
-	if err == nil {
-		err = s.execAs(ctx, info.ID, in.Body.User, &run.Command)
-	}
+func (s *Server) exec(ctx context.Context, in *execInput) (a client.Result, err error) {
+	run, err := s.execOf(ctx, in)
 	if err != nil {
 		return a, err
 	}
-	d, err := s.service(ctx).Exec(ctx, info.ID, run, session.Callbacks{})
+	d, err := s.service(ctx).Exec(ctx, in.ID, run, session.Callbacks{})
 	return s.collected(ctx, session.Request{Run: run}, d, err)
+}
+
+// execOf checks a request of exec.
+func (s *Server) execOf(ctx context.Context, in *execInput) (run session.RunOptions, err error) {
+	if err := target(in.ID); err != nil {
+		return run, err
+	}
+	if run, err = commandOf(&in.Body); err == nil {
+		err = s.execAs(ctx, in.ID, in.Body.User, &run.Command)
+	}
+	return run, err
 }
 
 // reduced lists what the operator's bounds reduced of the limits and the time that a request asked for.
@@ -79,16 +87,9 @@ func (s *Server) runStream(_ context.Context, in *runInput) (started, error) {
 }
 
 func (s *Server) execStream(ctx context.Context, in *execInput) (started, error) {
-	run, err := commandOf(&in.Body)
-	if err != nil {
-		return started{}, err
-	}
-	info, err := s.find(ctx, in.ID)
-	if err == nil {
-		err = s.execAs(ctx, info.ID, in.Body.User, &run.Command)
-	}
+	run, err := s.execOf(ctx, in)
 	return started{session.Request{Run: run}, func(ctx context.Context, o session.RunOptions, cb session.Callbacks) (*session.RunResult, error) {
-		return s.service(ctx).Exec(ctx, info.ID, o, cb)
+		return s.service(ctx).Exec(ctx, in.ID, o, cb)
 	}}, err
 }
 
