@@ -17,12 +17,19 @@ import (
 )
 
 // Trees has the processes. A process serves one sandbox and one user, and one operation at a time. Operations at the same time
-// have processes of their own, of which one is kept.
+// have processes of their own, up to a bound: the others wait, because a sandbox has few processes.
 type Trees struct {
 	mu      sync.Mutex
 	idle    []*kept // the one used last is the last
 	busy    map[*kept]struct{}
 	pausing map[string]int // calls of Paused, by sandbox
+	queues  map[string]*queue
+}
+
+// queue has the operations of a sandbox that run or wait.
+type queue struct {
+	slots chan struct{} // full: others wait
+	users int
 }
 
 // kept is a process that is kept.
@@ -40,6 +47,7 @@ type kept struct {
 // operation, so as many are kept as agents work at once.
 const (
 	maxTrees = 512
+	atOnce   = 32 // operations in a sandbox, without those that watch a directory
 	treeIdle = 30 * time.Second
 	// treeAge bounds how long a process has the groups that its user had when it started. A new process also renews the
 	// sandbox's TTL.
@@ -48,6 +56,13 @@ const (
 
 // Do performs an operation.
 func (ts *Trees) Do(ctx context.Context, sb *session.Sandbox, user *runner.User, q fileops.Request, put func(io.Writer) error, take func(*fileops.Answer, *bufio.Reader) error) (*fileops.Answer, error) {
+	if q.Op != fileops.OpWatch {
+		end, err := ts.wait(ctx, sb.ID)
+		if err != nil {
+			return nil, err
+		}
+		defer end()
+	}
 	k := &kept{sandbox: sb.ID, own: user == nil}
 	if user != nil {
 		k.user = *user
@@ -71,6 +86,47 @@ func (ts *Trees) Do(ctx context.Context, sb *session.Sandbox, user *runner.User,
 	a, err := k.Do(ctx, q, put, take)
 	ts.keep(k)
 	return a, err
+}
+
+// wait waits until an operation may begin in a sandbox. The caller calls end after it.
+func (ts *Trees) wait(ctx context.Context, sandbox string) (end func(), err error) {
+	ts.mu.Lock()
+	if ts.queues == nil {
+		ts.queues = map[string]*queue{}
+	}
+	q := ts.queues[sandbox]
+	if q == nil {
+		q = &queue{slots: make(chan struct{}, atOnce)}
+		ts.queues[sandbox] = q
+	}
+	q.users++
+	ts.mu.Unlock()
+	leave := func() {
+		ts.mu.Lock()
+		defer ts.mu.Unlock()
+		if q.users--; q.users == 0 {
+			delete(ts.queues, sandbox)
+		}
+	}
+	select {
+	case q.slots <- struct{}{}:
+		return func() { <-q.slots; leave() }, nil
+	case <-ctx.Done():
+		leave()
+		return nil, context.Cause(ctx)
+	}
+}
+
+// enough reports whether as many processes like k are kept as operations of its sandbox need. ts.mu is held.
+func (ts *Trees) enough(k *kept) bool {
+	n := 0
+	for _, o := range ts.idle {
+		if o.same(k) {
+			n++
+		}
+	}
+	q := ts.queues[k.sandbox]
+	return n > 0 && (q == nil || n >= min(q.users, atOnce))
 }
 
 // begin records that a process performs an operation, or is being started for one.
@@ -118,7 +174,7 @@ func (ts *Trees) keep(k *kept) {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
 	delete(ts.busy, k)
-	if !k.Usable() || k.stale || ts.pausing[k.sandbox] > 0 || time.Since(k.born) > treeAge || slices.ContainsFunc(ts.idle, k.same) {
+	if !k.Usable() || k.stale || ts.pausing[k.sandbox] > 0 || time.Since(k.born) > treeAge || ts.enough(k) {
 		go k.Close()
 		return
 	}

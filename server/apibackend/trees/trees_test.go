@@ -1,6 +1,7 @@
 package trees
 
 import (
+	"context"
 	"strconv"
 	"testing"
 	"time"
@@ -49,5 +50,48 @@ func TestManySandboxes(t *testing.T) {
 		if ts.take(of(n)) == nil {
 			t.Fatalf("the process of sandbox %d is not kept", n)
 		}
+	}
+}
+
+// TestWait checks that a sandbox has a bound of operations at once, whose processes serve those that wait, and that the end of a
+// request ends its wait.
+func TestWait(t *testing.T) {
+	var ts Trees
+	ctx, cancel := context.WithCancel(t.Context())
+	var ends []func()
+	for range atOnce {
+		end, err := ts.wait(ctx, "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ends = append(ends, end)
+	}
+	if end, err := ts.wait(ctx, "b"); err != nil {
+		t.Error("another sandbox waits")
+	} else {
+		end()
+	}
+	began := make(chan func())
+	go func() {
+		end, _ := ts.wait(t.Context(), "a")
+		began <- end
+	}()
+	for range 2 {
+		ts.keep(&kept{Tree: &client.Tree{}, sandbox: "a", born: time.Now()})
+	}
+	if len(ts.idle) != 2 {
+		t.Errorf("%d processes are kept for those that wait", len(ts.idle))
+	}
+	ends[0]()
+	ends[0] = <-began
+	cancel()
+	if _, err := ts.wait(ctx, "a"); err == nil {
+		t.Error("an operation waits for nobody")
+	}
+	for _, end := range ends {
+		end()
+	}
+	if len(ts.queues) != 0 {
+		t.Errorf("queues: %v", ts.queues)
 	}
 }
