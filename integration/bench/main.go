@@ -46,6 +46,7 @@ var parts = []struct {
 	{"layers", layers},
 	{"build", builds},
 	{"push", push},
+	{"uploads", func(m *machine) { check(uploads(m)) }},
 	{"egress", internet},
 	{"minimal", withInternet},
 	{"routes", routes},
