@@ -179,7 +179,7 @@ func (p *pipes) to(end **os.File) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	widen(w)
+	resize(w, widePipe)
 	*end, p.theirs, p.ours = r, append(p.theirs, r), append(p.ours, w)
 	return w, nil
 }
@@ -190,7 +190,7 @@ func (p *pipes) from(end **os.File) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	widen(w)
+	resize(w, widePipe)
 	*end, p.theirs, p.ours = w, append(p.theirs, w), append(p.ours, r)
 	return r, nil
 }
@@ -198,10 +198,10 @@ func (p *pipes) from(end **os.File) (*os.File, error) {
 // widePipe is the size of a pipe between the two ends of a copy. Both ends then work at the same time on small files.
 const widePipe = 256 << 10
 
-// widen enlarges a pipe if the user's limit permits it.
-func widen(f *os.File) {
+// resize changes the size of a pipe if its content and the user's limit permit it.
+func resize(f *os.File, size int) {
 	if c, err := f.SyscallConn(); err == nil {
-		_ = c.Control(func(fd uintptr) { _, _ = unix.FcntlInt(fd, unix.F_SETPIPE_SZ, widePipe) })
+		_ = c.Control(func(fd uintptr) { _, _ = unix.FcntlInt(fd, unix.F_SETPIPE_SZ, size) })
 	}
 }
 

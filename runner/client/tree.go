@@ -16,7 +16,8 @@ import (
 // operations, so a caller keeps it for the next one. It performs one operation at a time. It ends with its caller at the
 // latest, and everything that it sends is untrusted.
 type Tree struct {
-	in, out *os.File
+	in      *upload
+	out     *os.File
 	process *Process
 	ended   chan struct{} // closed when the process has ended
 	from    *bufio.Reader
@@ -42,7 +43,8 @@ func (s *Sandbox) Tree(ctx context.Context, user *runner.User) (*Tree, error) {
 		pipes.close()
 		return nil, err
 	}
-	t := &Tree{in: in, out: out, process: p, ended: make(chan struct{}), from: bufio.NewReaderSize(out, 64<<10), to: bufio.NewWriterSize(in, 64<<10)}
+	t := &Tree{in: &upload{File: in}, out: out, process: p, ended: make(chan struct{}), from: bufio.NewReaderSize(out, 64<<10)}
+	t.to = bufio.NewWriterSize(t.in, 64<<10)
 	go func() {
 		p.Wait(context.Background())
 		close(t.ended)
@@ -79,9 +81,37 @@ func (t *Tree) Do(ctx context.Context, q fileops.Request, put func(io.Writer) er
 	}
 	stop := context.AfterFunc(ctx, t.kill)
 	a, again, err := fileops.Call(t.to, t.from, q, put, take)
+	t.in.narrow()
 	if !stop() {
 		again, err = false, context.Cause(ctx)
 	}
 	t.broken = !again
 	return a, err
+}
+
+// upload is a pipe that becomes wider during a large Put. The two ends then rarely wait for each other. A kept process has a
+// pipe of the usual size, as the kernel bounds the sum of a user's pipes.
+type upload struct {
+	*os.File
+	n int // bytes since the last call of narrow
+}
+
+const (
+	largePut  = 1 << 20
+	largePipe = 1 << 20
+)
+
+func (u *upload) Write(b []byte) (int, error) {
+	before := u.n
+	if u.n += len(b); u.n > largePut && before <= largePut {
+		resize(u.File, largePipe)
+	}
+	return u.File.Write(b)
+}
+
+func (u *upload) narrow() {
+	if u.n > largePut {
+		resize(u.File, widePipe)
+	}
+	u.n = 0
 }

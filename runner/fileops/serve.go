@@ -81,7 +81,7 @@ type server struct {
 
 func newServer(in io.Reader, out io.Writer) *server {
 	return &server{
-		in: bufio.NewReaderSize(in, 64<<10), out: bufio.NewWriterSize(out, 64<<10), content: bufio.NewReaderSize(nil, smallMost), scratch: make([]byte, chunkMost),
+		in: bufio.NewReaderSize(in, putAhead), out: bufio.NewWriterSize(out, 64<<10), content: bufio.NewReaderSize(nil, putAhead), scratch: make([]byte, chunkMost),
 		users: accounts{file: "/etc/passwd"}, groups: accounts{file: "/etc/group"},
 	}
 }
@@ -259,6 +259,9 @@ func (s *server) get(t Request) error {
 	}
 	return to.Close()
 }
+
+// putAhead is the size of the buffers of a Put's bytes: several chunks a system call.
+const putAhead = 4 * chunkMost
 
 // smallMost bounds the content that put has in hand before it opens the file. More is complete in a draft first.
 const smallMost = 64 << 10
