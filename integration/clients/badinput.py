@@ -9,7 +9,7 @@ import pytest
 
 @pytest.fixture
 def other_server(tmp_path, monkeypatch):
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("DEMESNE_")}
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("DEMESNE_") or k == "DEMESNE_IMAGE_STORE"}
     environment |= {"HOME": str(tmp_path), "XDG_RUNTIME_DIR": str(tmp_path), "DEMESNE_STATE": str(tmp_path / "state")}
     program = os.environ["DEMESNE_BIN"]
     server = subprocess.Popen([program, "serve", "--http", "127.0.0.1:0"], env=environment, stderr=subprocess.PIPE, text=True)
@@ -17,9 +17,10 @@ def other_server(tmp_path, monkeypatch):
         if "listening on " in line:
             break
     server.url = line.split("listening on ")[1].strip()
-    token = (tmp_path / "state/server/token").read_text().strip()
-    monkeypatch.setattr(demesne._sandbox, "_shared", demesne.Client(server.url, token))
+    server.token = (tmp_path / "state/server/token").read_text().strip()
+    monkeypatch.setattr(demesne._sandbox, "_shared", demesne.Client(server.url, server.token))
     yield server
     server.kill()
     server.wait()
+    environment.pop("DEMESNE_IMAGE_STORE", None)  # which other tests use
     subprocess.run([program, "gc", "--all"], env=environment, capture_output=True)

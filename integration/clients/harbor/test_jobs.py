@@ -7,8 +7,11 @@ import json
 import os
 import subprocess
 import sys
+import threading
 
+import demesne
 import pytest
+from badinput import other_server  # noqa: F401
 
 IMAGE = os.environ["DEMESNE_TEST_IMAGE"]
 DOCKERFILE = f"FROM {IMAGE}\nRUN echo made > /made\nWORKDIR /app\n"
@@ -42,6 +45,11 @@ CHEATING = {
     "solution/solve.sh": "#!/bin/bash\necho 42 > answer.txt; touch /logs/verifier/planted\nnohup sleep 600 > /dev/null 2>&1 < /dev/null &\n",
     "tests/test.sh": REWARD.format(check="[ $(cat answer.txt) = 42 ] && [ ! -e /logs/verifier/planted ] && ! pgrep sleep"),
 }
+MANY = SHARED | {
+    "solution/solve.sh": "#!/bin/bash\nmkdir /logs/agent/many && cd /logs/agent/many && seq 10000 | xargs touch\n",
+    "tests/test.sh": REWARD.format(check='[ "$(ls /tests/many | wc -l)" = 10000 ]'),
+} | {f"tests/many/{n}": str(n) for n in range(10_000)}
+SLEEPING = SHARED | {"solution/solve.sh": "#!/bin/bash\nsleep 600\n"}
 REFUSED = SHARED | {"environment/docker-compose.yaml": "services:\n  main:\n    build: .\n"}
 REFUSED = {name: text for name, text in REFUSED.items() if name != "environment/Dockerfile"}
 FAILING = SHARED | {"environment/Dockerfile": f"FROM {IMAGE}\nRUN exit 7\n"}
@@ -98,3 +106,38 @@ def test_refused(tmp_path):
 def test_failing_build(tmp_path):
     got = rewards(harbor(tmp_path, "demesne.harbor:DemesneEnvironment", failing=FAILING))
     assert "SandboxBuildFailedError" in str(got["failing"]) and "RUN exit 7" in str(got["failing"])
+
+
+def test_many_files(tmp_path):
+    """10,000 files to the sandbox, and 10,000 from it."""
+    assert rewards(harbor(tmp_path, "demesne.harbor:DemesneEnvironment", many=MANY)) == {"many": 1}
+    assert len(list(tmp_path.glob("jobs/*/*/agent/many/*"))) == 10_000
+
+
+def test_gone(tmp_path, other_server, monkeypatch):
+    """The server ends in the middle of a command. Harbor has no type of its own for that."""
+    monkeypatch.setenv("DEMESNE_URL", other_server.url)
+    monkeypatch.setenv("DEMESNE_TOKEN", other_server.token)
+
+    def end():
+        client = demesne.Client(other_server.url, other_server.token)
+        while not any("sleep 600" in process["command"] for one in client.sandboxes() for process in processes(one["id"], client)):
+            if done.wait(0.2):
+                return
+        other_server.kill()
+
+    def processes(id, client):
+        try:
+            return demesne.Sandbox.connect(id, client).processes()
+        except demesne.DemesneError:  # it is not yet made
+            return []
+
+    done = threading.Event()
+    ending = threading.Thread(target=end)
+    ending.start()
+    try:
+        got = harbor(tmp_path, "demesne.harbor:DemesneEnvironment", sleeping=SLEEPING)
+    finally:
+        done.set()
+        ending.join()
+    assert "SandboxLost" in rewards(got)["sleeping"] and "see the server's log" in rewards(got)["sleeping"]

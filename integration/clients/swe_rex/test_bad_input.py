@@ -1,10 +1,29 @@
 """Bad input of SWE-ReX's deployment: its own errors."""
 
+import asyncio
 import os
 
+import aiohttp
 import pytest
+from badinput import other_server  # noqa: F401
 from demesne.swe_rex import DemesneDeployment
 from swerex.exceptions import DeploymentNotStartedError, DeploymentStartupError
+from swerex.runtime.abstract import Command
+
+
+async def test_gone(other_server):
+    """The server ends in the middle of a command: the runtime raises what it raises for a container that ended."""
+    deployment = DemesneDeployment(os.environ["DEMESNE_TEST_IMAGE"])
+    await deployment.start()
+    asyncio.get_running_loop().call_later(0.5, other_server.kill)
+    with pytest.raises(aiohttp.ClientError):
+        await deployment.runtime.execute(Command(command=["sleep", "60"]))
+    alive = await deployment.is_alive(timeout=1)
+    assert not alive.is_alive and "see the server's log" in alive.message
+    await deployment.stop()
+    await deployment.stop()
+    with pytest.raises(DeploymentStartupError, match="start demesne serve"):
+        await deployment.start()
 
 
 async def test_made_wrong():

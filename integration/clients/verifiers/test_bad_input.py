@@ -12,10 +12,25 @@ async def test_gone(other_server):
     runtime = DemesneRuntime(DemesneConfig())
     await runtime.start()
     asyncio.get_running_loop().call_later(0.5, other_server.kill)
-    with pytest.raises(SandboxError, match="sleep"):
+    with pytest.raises(SandboxError, match="sleep.*see the server's log"):
         await runtime.run(["sleep", "60"], {})
+    other_server.wait()
+    with pytest.raises(SandboxError, match="start demesne serve"):
+        await runtime.write("file", b"")
     assert not await runtime.alive()
     await runtime.stop()
+
+
+async def test_many_files():
+    """10,000 files, which the framework writes at once."""
+    runtime = DemesneRuntime(DemesneConfig())
+    await runtime.start()
+    try:
+        await asyncio.gather(*(runtime.write(f"many/{n}", b"%d" % n) for n in range(10_000)))
+        done = await runtime.run(["sh", "-c", "cat many/* | wc -c; ls many | wc -l"], {})
+        assert done.stdout.split() == ["38890", "10000"]
+    finally:
+        await runtime.stop()
 
 
 async def test_made_wrong(other_server):

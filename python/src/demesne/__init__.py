@@ -10,25 +10,24 @@ error; a sandbox that ends during a command raises SandboxLost.
 """
 
 from ._errors import (
-    CommandFailed as CommandFailed,
-    Conflict as Conflict,
-    DemesneError as DemesneError,
-    InvalidRequest as InvalidRequest,
-    NotFound as NotFound,
-    Refused as Refused,
-    SandboxLost as SandboxLost,
-    TooMany as TooMany,
-    Unavailable as Unavailable,
+    CommandFailed as CommandFailed, Conflict as Conflict, DemesneError as DemesneError,
+    InvalidRequest as InvalidRequest, NotFound as NotFound, Refused as Refused, SandboxLost as SandboxLost,
+    TooMany as TooMany, Unavailable as Unavailable,
 )
-from ._sandbox import Client as Client, Files as Files, Output as Output, Result as Result, Sandbox as Sandbox, build as build
+from ._sandbox import (
+    Client as Client, Files as Files, Output as Output, Result as Result, Sandbox as Sandbox, build as build,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ._async import AsyncFiles as AsyncFiles, AsyncSandbox as AsyncSandbox
 
 __version__ = "0.1.0"
 
 
-def __getattr__(name: str):
-    # asyncio takes longer to import than the rest of the package.
-    if name in ("AsyncSandbox", "AsyncFiles"):
-        from . import _async
+def __getattr__(name: str) -> type:
+    if name not in ("AsyncSandbox", "AsyncFiles"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from . import _async  # asyncio takes longer to import than the rest of the package
 
-        return getattr(_async, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(_async, name)

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from ._async import AsyncSandbox
+from ._errors import DemesneError
 
 CLOSED = "none.invalid"  # a rule for a name that does not exist: set_network may open the sandbox's network later
+MAX_ARCHIVE = 1 << 30  # bytes of a directory that is downloaded
+
+
+@contextlib.contextmanager
+def raising(made: Callable[[DemesneError], Exception], only: type[DemesneError] = DemesneError) -> Iterator[None]:
+    """Raises the framework's error that made returns in place of an error of demesne."""
+    try:
+        yield
+    except only as error:
+        raise made(error) from error
 
 
 def check_file(info: Mapping[str, Any] | None, path: str, reads: bool) -> int:
@@ -21,3 +33,18 @@ def check_file(info: Mapping[str, Any] | None, path: str, reads: bool) -> int:
     if ("r" if reads else "w") not in info["mode"][1:4]:  # root may do it all the same, which no agent should see
         raise PermissionError(f"{path}: permission denied")
     return int(info["size"])
+
+
+async def pack(sandbox: AsyncSandbox, directory: str, *options: str) -> bytes:
+    """Returns a directory as a tar archive. options are those of tar. Raises ValueError above MAX_ARCHIVE bytes."""
+    tar = ["tar", "-cf", "-", *options, "-C", directory, "."]
+    done = await sandbox.run(tar, check=True, max_output=MAX_ARCHIVE)
+    if done.truncated:
+        raise ValueError(f"{directory}: larger than {MAX_ARCHIVE} bytes: download parts of it")
+    return done.stdout_bytes
+
+
+async def unpack(sandbox: AsyncSandbox, directory: str, archive: bytes, *options: str) -> None:
+    """Unpacks a tar archive into a directory, which it makes."""
+    script = 'mkdir -p "$0" && tar -xf - -C "$0" "$@"'
+    await sandbox.run(["sh", "-c", script, directory, *options], input=archive, check=True)

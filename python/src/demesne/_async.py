@@ -72,15 +72,8 @@ class AsyncSandbox:
         return self.sandbox.id
 
     async def run(
-        self,
-        command: str | Sequence[str],
-        *,
-        cwd: str | None = None,
-        env: Mapping[str, str] | None = None,
-        user: str | None = None,
-        input: str | bytes | None = None,
-        timeout: float | None = None,
-        check: bool = False,
+        self, command: str | Sequence[str], *, cwd: str | None = None, env: Mapping[str, str] | None = None,
+        user: str | None = None, input: str | bytes | None = None, timeout: float | None = None, check: bool = False,
         max_output: int = MAX_OUTPUT,
     ) -> Result:
         """Runs a command as Sandbox.run does. Cancelling the call ends the command."""

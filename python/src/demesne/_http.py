@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 LINGER = "10s"  # how long the server stays after its last client
 START = 60.0  # seconds that it may take to start
+LOST = "what it did until then stays: see the server's log, and make another sandbox"
 
 _starting = threading.Lock()
 
@@ -69,13 +70,11 @@ class Connection:
     def send(self, head: str, body: bytes) -> int:
         """Sends a request, and returns the status of the answer, whose body is still to be read."""
         self.socket.sendall(head.encode("latin-1") + body)
-        line = self.file.readline(65536)
-        if not line:
-            raise ConnectionResetError("the server closed the connection")
+        line = self._line()
         if not line.startswith(b"HTTP/1.") or not line[9:12].isdigit():
             raise Unavailable(f"the server does not speak HTTP: {line[:80]!r}")
         status, headers = int(line[9:12]), {}
-        while (line := self.file.readline(65536)) not in (b"\r\n", b""):
+        while (line := self._line()) != b"\r\n":
             name, _, value = line.decode("latin-1").partition(":")
             headers[name.lower()] = value.strip()
         self.chunked = headers.get("transfer-encoding") == "chunked"
@@ -151,7 +150,7 @@ class Transport:
             return self._dial()
         except OSError as error:
             if not self._own:
-                raise Unavailable(f"connect to {self._socket}: {error}") from error
+                raise Unavailable(f"connect to {self._socket}: {error}: start demesne serve, or correct DEMESNE_URL") from error
         with _starting:
             return self._start()
 
@@ -186,25 +185,29 @@ class Transport:
                 raise Unavailable("another demesne serve runs: name it by DEMESNE_URL, such as http://127.0.0.1:7480")
 
     def token(self) -> str:
-        if not self._token:
-            try:
+        try:
+            if not self._token:
                 with open(os.path.join(state(), "server", "token")) as file:
                     self._token = file.read().strip()
-            except OSError as error:
-                raise Unavailable(f"read the server's token: {error}") from error
+        except OSError as error:
+            raise Unavailable(f"read the server's token: {error}") from error
         return self._token
 
-    def open(self, method: str, path: str, body: bytes = b"", kind: str = "application/json") -> Connection:
-        """Sends a request, and returns its connection, whose answer chunks reads. Raises the error that the answer means."""
+    def open(self, method: str, path: str, body: Any = None) -> Connection:
+        """Sends a request, and returns its connection, whose answer chunks reads. A body that is not bytes becomes JSON.
+        Raises the error that the answer means.
+        """
         connection = self._idle_connection() or self._connect()
-        head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {self.token()}\r\nContent-Length: {len(body)}\r\n"
-        if body:
-            head += f"Content-Type: {kind}\r\n"
+        head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {self.token()}\r\n"
+        data = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
+        if body is not None:
+            kind = "octet-stream" if isinstance(body, bytes) else "json"
+            head += f"Content-Type: application/{kind}\r\n"
         try:
-            status = connection.send(head + "\r\n", body)
+            status = connection.send(f"{head}Content-Length: {len(data)}\r\n\r\n", data)
         except OSError as error:
             connection.close()
-            raise SandboxLost(f"{method} {path}: {error}") from error
+            raise SandboxLost(f"{method} {path}: {error}: {LOST}") from error
         except BaseException:
             connection.close()
             raise
@@ -231,7 +234,7 @@ class Transport:
             yield from connection.chunks()
             whole = True
         except (OSError, ValueError) as error:  # ValueError: another thread closed the connection
-            raise SandboxLost(f"read answer: {error}") from error
+            raise SandboxLost(f"read answer: {error}: {LOST}") from error
         finally:
             if whole and not connection.last:
                 self._idle.append(connection)
@@ -243,14 +246,13 @@ class Transport:
         while connection := self._idle_connection():
             connection.close()
 
-    def call(self, method: str, path: str, body: Any = None, kind: str = "application/json") -> bytes:
+    def call(self, method: str, path: str, body: Any = None) -> bytes:
         """Returns the body of the answer. Raises the error that it means."""
-        data = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
-        return b"".join(self.chunks(self.open(method, path, data, kind)))
+        return b"".join(self.chunks(self.open(method, path, body)))
 
     def events(self, method: str, path: str, body: Any = None) -> Iterator[tuple[str, Any]]:
         """The events of an answer, as name and data."""
-        return events(self.chunks(self.open(method, path, b"" if body is None else json.dumps(body).encode())))
+        return events(self.chunks(self.open(method, path, body)))
 
     def ask(self, method: str, path: str, body: Any = None) -> Any:
         """Returns the decoded body of the answer."""

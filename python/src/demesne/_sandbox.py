@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import weakref
 from binascii import a2b_base64
@@ -66,14 +65,11 @@ class Client:
 
     def sandboxes(self, state: str | None = None, name: str | None = None) -> Iterator[dict[str, Any]]:
         """All sandboxes, the newest first. state and name, a prefix, select some."""
-        query = "".join(f"&{k}={quote(v)}" for k, v in (("state", state), ("name", name)) if v)
-        cursor = ""
-        while True:
-            page = self.transport.ask("GET", f"/v1/sandboxes?limit=100{query}{cursor}")
+        query = _given(limit="100", state=state, name=name)
+        while query:
+            page = self.transport.ask("GET", "/v1/sandboxes?" + "&".join(f"{k}={quote(v)}" for k, v in query.items()))
             yield from page["items"] or []
-            if not page.get("next"):
-                return
-            cursor = "&cursor=" + quote(page["next"])
+            query = query | {"cursor": page["next"]} if page.get("next") else {}
 
     def questions(self) -> list[dict[str, Any]]:
         """Connections that wait for an answer: see the argument ask of Sandbox."""
@@ -85,10 +81,7 @@ class Client:
 
     def remove_group(self, group: str) -> None:
         """Removes all sandboxes of a group, at the same time. A group without sandboxes is not an error."""
-        try:
-            self.transport.ask("DELETE", f"/v1/groups/{quote(group)}")
-        except NotFound:
-            pass
+        _delete(self.transport, f"/v1/groups/{quote(group)}")
 
     def images(self) -> list[dict[str, Any]]:
         """The images of this machine."""
@@ -164,27 +157,14 @@ class Sandbox:
     _cow = False  # a directory has mode cow
 
     def __init__(
-        self,
-        image: str | None = None,
-        *,
-        name: str | None = None,
-        env: Mapping[str, str] | None = None,
-        cpus: float | None = None,
-        memory: int | None = None,
-        disk: int | None = None,
-        pids: int | None = None,
-        network: str | None = None,
-        allow: Sequence[str] = (),
-        deny: Sequence[str] = (),
-        ask: bool = False,
-        group: str | None = None,
-        secrets: Sequence[str] = (),
-        mounts: Mapping[str, str] | None = None,
-        ttl: int = 3600,
+        self, image: str | None = None, *, name: str | None = None, env: Mapping[str, str] | None = None,
+        cpus: float | None = None, memory: int | None = None, disk: int | None = None, pids: int | None = None,
+        network: str | None = None, allow: Sequence[str] = (), deny: Sequence[str] = (), ask: bool = False,
+        group: str | None = None, secrets: Sequence[str] = (), mounts: Mapping[str, str] | None = None, ttl: int = 3600,
         client: Client | None = None,
     ) -> None:
         self.client = client or shared()
-        limits = {k: v for k, v in (("cpus", cpus), ("memory", memory), ("disk", disk), ("pids", pids)) if v is not None}
+        limits = _given(cpus=cpus, memory=memory, disk=disk, pids=pids)
         rules = {"mode": network or "none", "allow": list(allow), "deny": list(deny), "ask": ask}
         wanted = network or allow or deny or ask
         if mounts:
@@ -193,17 +173,14 @@ class Sandbox:
             self._cow = "cow" in mounts.values()
             self._adopt(self._mounted(image, name, group, env or {}, limits, rules if wanted else {}, secrets, mounts, ttl))
             return
-        body: dict[str, Any] = {"ttl_seconds": ttl}
-        for key, value in (("image", image), ("name", name), ("group", group), ("env", dict(env or {})), ("limits", limits), ("secrets", list(secrets))):
-            if value:
-                body[key] = value
-        if wanted:
-            body["network"] = rules
+        body = _given(image=image, name=name, group=group, env=env and dict(env), limits=limits, secrets=list(secrets))
+        body |= {"ttl_seconds": ttl} | ({"network": rules} if wanted else {})
         self._adopt(self.client.transport.ask("POST", "/v1/sandboxes", body))
 
     def _mounted(
-        self, image: str | None, name: str | None, group: str | None, env: Mapping[str, str], limits: Mapping[str, float],
-        rules: Mapping[str, Any], secrets: Sequence[str], mounts: Mapping[str, str], ttl: int,
+        self, image: str | None, name: str | None, group: str | None, env: Mapping[str, str],
+        limits: Mapping[str, float], rules: Mapping[str, Any], secrets: Sequence[str], mounts: Mapping[str, str],
+        ttl: int,
     ) -> dict[str, Any]:
         """Makes the sandbox by the program demesne: the server gives no directory of this machine to its callers."""
         arguments = ["create", "--ttl", f"{ttl}s"]
@@ -230,12 +207,17 @@ class Sandbox:
         self._end = weakref.finalize(self, _finalize, self.client.transport, self.id, os.getpid()) if owned else None
 
     @classmethod
+    def _of(cls, client: Client, info: dict[str, Any], owned: bool = False) -> Sandbox:
+        sandbox = cls.__new__(cls)
+        sandbox.client = client
+        sandbox._adopt(info, owned)
+        return sandbox
+
+    @classmethod
     def connect(cls, id: str, client: Client | None = None) -> Sandbox:
         """Returns a sandbox by its id or name. It lives on after the object. Raises NotFound."""
-        sandbox = cls.__new__(cls)
-        sandbox.client = client or shared()
-        sandbox._adopt(sandbox.client.transport.ask("GET", f"/v1/sandboxes/{quote(id)}"), owned=False)
-        return sandbox
+        client = client or shared()
+        return cls._of(client, client.transport.ask("GET", f"/v1/sandboxes/{quote(id)}"))
 
     def _call(self, method: str, path: str, body: Any = None) -> Any:
         return self.client.transport.ask(method, f"/v1/sandboxes/{self.id}{path}", body)
@@ -243,15 +225,8 @@ class Sandbox:
     # Commands
 
     def run(
-        self,
-        command: str | Sequence[str],
-        *,
-        cwd: str | None = None,
-        env: Mapping[str, str] | None = None,
-        user: str | None = None,
-        input: str | bytes | None = None,
-        timeout: float | None = None,
-        check: bool = False,
+        self, command: str | Sequence[str], *, cwd: str | None = None, env: Mapping[str, str] | None = None,
+        user: str | None = None, input: str | bytes | None = None, timeout: float | None = None, check: bool = False,
         max_output: int = MAX_OUTPUT,
     ) -> Result:
         """Runs a command and returns its result. A string goes to the sandbox's shell; a sequence is argv.
@@ -266,14 +241,8 @@ class Sandbox:
         return self.stream(command, cwd=cwd, env=env, user=user, input=input, timeout=timeout).result(check, max_output)
 
     def stream(
-        self,
-        command: str | Sequence[str],
-        *,
-        cwd: str | None = None,
-        env: Mapping[str, str] | None = None,
-        user: str | None = None,
-        input: str | bytes | None = None,
-        timeout: float | None = None,
+        self, command: str | Sequence[str], *, cwd: str | None = None, env: Mapping[str, str] | None = None,
+        user: str | None = None, input: str | bytes | None = None, timeout: float | None = None,
     ) -> Output:
         """Starts a command, and returns its output as it comes, to be iterated: ("stdout" or "stderr", bytes). Its close ends
         the command. Arguments and errors are those of run.
@@ -286,12 +255,8 @@ class Sandbox:
             input = None
         if input is None:
             body = self._by_file(body, data)
-        for key, value in (("cwd", cwd), ("env", dict(env or {})), ("user", user), ("stdin", input)):
-            if value:
-                body[key] = value
-        if timeout is not None:
-            body["timeout_ms"] = max(1, int(timeout * 1000))
-        return Output(self, body)
+        timeout_ms = None if timeout is None else max(1, int(timeout * 1000))
+        return Output(self, body | _given(cwd=cwd, env=env and dict(env), user=user, stdin=input, timeout_ms=timeout_ms))
 
     def _by_file(self, body: dict[str, Any], data: bytes) -> dict[str, Any]:
         """Passes binary or large input by a file, which the shell removes when it has opened it."""
@@ -330,17 +295,11 @@ class Sandbox:
 
     def fork(self, name: str | None = None) -> Sandbox:
         """Returns a new sandbox with the files of this one, and none of its processes. Raises Conflict for a name in use."""
-        fork = Sandbox.__new__(Sandbox)
-        fork.client = self.client
-        fork._adopt(self._call("POST", "/fork", {"name": name} if name else {}))
-        return fork
+        return self._of(self.client, self._call("POST", "/fork", _given(name=name)), owned=True)
 
     def snapshot(self, name: str) -> Sandbox:
         """Keeps the files as they are now, as a stopped sandbox to fork from. It lives on after the object."""
-        kept = Sandbox.__new__(Sandbox)
-        kept.client = self.client
-        kept._adopt(self._call("POST", "/snapshot", {"name": name}), owned=False)
-        return kept
+        return self._of(self.client, self._call("POST", "/snapshot", {"name": name}))
 
     def kill(self) -> None:
         """Removes the sandbox. It is no error if it does not exist. Changes to directories with mode cow that were
@@ -352,7 +311,7 @@ class Sandbox:
             settled = False
         if self._end:
             self._end.detach()
-        _remove(self.client.transport, self.id, raises=True)
+        _delete(self.client.transport, f"/v1/sandboxes/{self.id}")
         if settled:
             cli("discard", self.id)
             self._cow = False
@@ -370,8 +329,7 @@ class Sandbox:
 
     def set_limits(self, *, cpus: float | None = None, memory: int | None = None, pids: int | None = None) -> dict[str, Any]:
         """Changes limits of the running sandbox, and returns all: memory in bytes. pids cannot rise above its first value."""
-        wanted = {k: v for k, v in (("cpus", cpus), ("memory", memory), ("pids", pids)) if v is not None}
-        return self._call("PATCH", "/limits", wanted)["limits"]
+        return self._call("PATCH", "/limits", _given(cpus=cpus, memory=memory, pids=pids))["limits"]
 
     def usage(self) -> dict[str, Any]:
         """What it uses: memory_bytes, cache_bytes, cpu_seconds since its start, processes."""
@@ -443,18 +401,24 @@ class Sandbox:
 
 
 def _finalize(transport: Transport, id: str, owner: int) -> None:
-    if os.getpid() == owner:  # a copy of the object in a forked process removes nothing
-        _remove(transport, id)
-
-
-def _remove(transport: Transport, id: str, raises: bool = False) -> None:
     try:
-        transport.call("DELETE", f"/v1/sandboxes/{id}")
+        if os.getpid() == owner:  # a copy of the object in a forked process removes nothing
+            _delete(transport, f"/v1/sandboxes/{id}")
+    except DemesneError:  # its time to live ends it
+        pass
+
+
+def _delete(transport: Transport, path: str) -> None:
+    """Removes something. It is no error if it does not exist."""
+    try:
+        transport.call("DELETE", path)
     except NotFound:
         pass
-    except DemesneError:  # its time to live ends it
-        if raises:
-            raise
+
+
+def _given(**values: Any) -> dict[str, Any]:
+    """The values that are not None and not empty; 0 is a value."""
+    return {k: v for k, v in values.items() if v or v == 0}
 
 
 class Output:
@@ -464,7 +428,7 @@ class Output:
 
     def __init__(self, sandbox: Sandbox, body: dict[str, Any]) -> None:
         self._transport = sandbox.client.transport
-        self._connection = self._transport.open("POST", f"/v1/sandboxes/{sandbox.id}/exec/stream", json.dumps(body).encode())
+        self._connection = self._transport.open("POST", f"/v1/sandboxes/{sandbox.id}/exec/stream", body)
         self._done = False
         self._events = self._read()
 
@@ -529,7 +493,7 @@ class Files:
     def write(self, path: str, data: str | bytes) -> None:
         """Writes a file of any size, and the directories above it. A file that exists is replaced."""
         raw = data.encode() if isinstance(data, str) else bytes(data)
-        self._transport.call("PUT", f"{self._base}files/raw?path={quote(path)}", raw, "application/octet-stream")
+        self._transport.call("PUT", f"{self._base}files/raw?path={quote(path)}", raw)
 
     def edit(self, path: str, old: str, new: str, replace_all: bool = False) -> int:
         """Replaces text, and returns how often. Without replace_all the old text must be there once."""

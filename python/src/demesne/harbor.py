@@ -23,12 +23,11 @@ from harbor.environments.tar_transfer import extract_dir, pack_dir_to_bytes
 from harbor.models.task.config import NetworkMode, NetworkPolicy
 from harbor.models.trial.paths import EnvironmentPaths
 
-from ._adapt import CLOSED
+from ._adapt import CLOSED, pack, raising, unpack
 from ._async import AsyncSandbox, _away
 from ._errors import DemesneError
 from ._sandbox import build
 
-MAX_ARCHIVE = 1 << 30  # bytes of a directory that is downloaded
 PATHS = EnvironmentPaths()
 
 
@@ -82,10 +81,8 @@ class DemesneEnvironment(BaseEnvironment):
         image = self.task_env_config.docker_image
         if not image or not prebuilt(self.environment_dir, docker_image=image, force_build=force_build):
             image = f"local/harbor-{self.environment_id}"
-            try:
+            with raising(lambda error: SandboxBuildFailedError(str(error))):
                 await _away(build, str(self.environment_dir), image)
-            except DemesneError as error:
-                raise SandboxBuildFailedError(str(error)) from error
         rules = self._rules(self.network_policy)
         env, mode = self._startup_env(), rules.pop("mode")
         self._alive = [await AsyncSandbox.create(image, env=env, network=mode, ttl=self._ttl, **rules, **self._limits())]
@@ -103,21 +100,16 @@ class DemesneEnvironment(BaseEnvironment):
 
     @override
     async def stop(self, delete: bool) -> None:
-        await self._end_fork()
         while self._alive:
             made = self._alive.pop()
             try:
-                await (made.kill() if delete else made.stop())
+                await (made.kill() if delete or self._alive else made.stop())  # a fork always ends
             except DemesneError as error:  # its time to live ends it
                 self.logger.error(f"stop sandbox {made.id}: {error}")
 
     @override
     async def exec(
-        self,
-        command: str,
-        cwd: str | None = None,
-        env: dict[str, str] | None = None,
-        timeout_sec: int | None = None,
+        self, command: str, cwd: str | None = None, env: dict[str, str] | None = None, timeout_sec: int | None = None,
         user: str | int | None = None,
     ) -> ExecResult:
         """Runs a command. Raises SandboxLost if the sandbox or the server ended, and TimeoutError after timeout_sec."""
@@ -153,8 +145,7 @@ class DemesneEnvironment(BaseEnvironment):
             self._alive.append(await self.sandbox.fork())
             await self.empty_dirs([PATHS.verifier_dir])  # which a process of the agent may have written again
         data = await asyncio.to_thread(pack_dir_to_bytes, source_dir)
-        unpack = 'mkdir -p "$0" && tar -xf - --no-same-owner -C "$0"'
-        await self.sandbox.run(["sh", "-c", unpack, target_dir], input=data.getvalue(), check=True)
+        await unpack(self.sandbox, target_dir, data.getvalue(), "--no-same-owner")
 
     @override
     async def download_file(self, source_path: str, target_path: Path | str) -> None:
@@ -162,10 +153,8 @@ class DemesneEnvironment(BaseEnvironment):
 
     @override
     async def download_dir(self, source_dir: str, target_dir: Path | str) -> None:
-        done = await self.sandbox.run(["tar", "-cf", "-", "-C", source_dir, "."], check=True, max_output=MAX_ARCHIVE)
-        if done.truncated:
-            raise ValueError(f"{source_dir}: larger than {MAX_ARCHIVE} bytes: download parts of it")
-        await asyncio.to_thread(extract_dir, io.BytesIO(done.stdout_bytes), target_dir)
+        archive = await pack(self.sandbox, source_dir)
+        await asyncio.to_thread(extract_dir, io.BytesIO(archive), target_dir)
 
 
 def _rule(host: str) -> str:

@@ -13,20 +13,14 @@ import uuid
 from typing import Any, Literal, overload
 
 from inspect_ai.util import (
-    ExecResult,
-    OutputLimitExceededError,
-    SandboxConnection,
-    SandboxEnvironment,
-    SandboxEnvironmentConfigType,
-    SandboxEnvironmentLimits,
-    SandboxUnavailableError,
-    sandboxenv,
+    ExecResult, OutputLimitExceededError, SandboxConnection, SandboxEnvironment, SandboxEnvironmentConfigType,
+    SandboxEnvironmentLimits, SandboxUnavailableError, sandboxenv,
 )
 from inspect_ai.util._sandbox.compose import COMPOSE_FILES, is_compose_yaml
 from pydantic import BaseModel
 
 from . import _compose
-from ._adapt import check_file
+from ._adapt import check_file, raising
 from ._async import AsyncSandbox, _away
 from ._errors import DemesneError, InvalidRequest, NotFound, SandboxLost, Unavailable
 from ._sandbox import build
@@ -97,15 +91,9 @@ class DemesneSandboxEnvironment(SandboxEnvironment):
         await self.sandbox.run(["sh", "-c", '"$@" > /dev/null 2>&1 < /dev/null &', "sh", *argv], check=True)
 
     async def exec(
-        self,
-        cmd: list[str],
-        input: str | bytes | None = None,
-        cwd: str | None = None,
-        env: dict[str, str] | None = None,
-        user: str | None = None,
-        timeout: int | None = None,
-        timeout_retry: bool = True,
-        concurrency: bool = True,
+        self, cmd: list[str], input: str | bytes | None = None, cwd: str | None = None,
+        env: dict[str, str] | None = None, user: str | None = None, timeout: int | None = None,
+        timeout_retry: bool = True, concurrency: bool = True,
     ) -> ExecResult[str]:
         most = SandboxEnvironmentLimits.MAX_EXEC_OUTPUT_SIZE
         try:
@@ -126,10 +114,8 @@ class DemesneSandboxEnvironment(SandboxEnvironment):
 
     async def write_file(self, file: str, contents: str | bytes) -> None:
         await self._check(file, reads=False)
-        try:
+        with raising(lambda error: PermissionError(f"{file}: {error}")):
             await self.sandbox.files.write(file, contents)
-        except DemesneError as error:
-            raise PermissionError(f"{file}: {error}") from error
 
     @overload
     async def read_file(self, file: str, text: Literal[True] = True) -> str: ...
@@ -139,10 +125,8 @@ class DemesneSandboxEnvironment(SandboxEnvironment):
         size = await self._check(file, reads=True)
         if size > SandboxEnvironmentLimits.MAX_READ_FILE_SIZE:
             raise OutputLimitExceededError(SandboxEnvironmentLimits.MAX_READ_FILE_SIZE_STR, None)
-        try:
+        with raising(lambda error: PermissionError(f"{file}: {error}")):
             data: bytes = await self.sandbox.files.read(file)
-        except DemesneError as error:
-            raise PermissionError(f"{file}: {error}") from error
         return data.decode() if text else data
 
     async def _check(self, file: str, reads: bool) -> int:

@@ -8,20 +8,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
-import shlex
 import uuid
 from pathlib import Path
 from typing import Any, Literal
 
 from agents.sandbox.errors import (
-    ExecTimeoutError,
-    ExecTransportError,
-    ExposedPortUnavailableError,
-    WorkspaceArchiveReadError,
-    WorkspaceArchiveWriteError,
-    WorkspaceReadNotFoundError,
-    WorkspaceStartError,
+    ExecTimeoutError, ExecTransportError, ExposedPortUnavailableError, WorkspaceArchiveReadError,
+    WorkspaceArchiveWriteError, WorkspaceReadNotFoundError, WorkspaceStartError,
 )
 from agents.sandbox.manifest import Manifest
 from agents.sandbox.session import BaseSandboxClient, BaseSandboxClientOptions, BaseSandboxSession, SandboxSession, SandboxSessionState
@@ -30,10 +25,9 @@ from agents.sandbox.snapshot import SnapshotBase, SnapshotSpec, resolve_snapshot
 from agents.sandbox.types import ExecResult, ExposedPortEndpoint, User
 from agents.sandbox.util.tar_utils import validate_tar_bytes
 
+from ._adapt import pack, raising, unpack
 from ._async import AsyncSandbox
-from ._errors import DemesneError, NotFound
-
-MAX_ARCHIVE = 1 << 30  # bytes of a workspace
+from ._errors import DemesneError, NotFound, Unavailable
 
 
 class DemesneOptions(BaseSandboxClientOptions):
@@ -105,10 +99,8 @@ class DemesneSession(BaseSandboxSession):
             await self._check_write_with_exec(path, user=user)
         payload = coerce_write_payload(path=path, data=data)
         where = (await self._validate_path_access(path, for_write=True)).as_posix()
-        try:
+        with raising(lambda error: WorkspaceArchiveWriteError(path=path, cause=error)):
             await self.sandbox.files.write(where, payload.stream.read())
-        except DemesneError as error:
-            raise WorkspaceArchiveWriteError(path=path, cause=error) from error
         if user is not None:
             name = user.name if isinstance(user, User) else user
             await self.sandbox.run(["chown", name, where], check=True)
@@ -116,33 +108,32 @@ class DemesneSession(BaseSandboxSession):
     async def running(self) -> bool:
         try:
             return (await self.sandbox.info())["state"] == "running"
-        except NotFound:
+        except DemesneError:  # there is no sandbox, or no server
             return False
 
     async def persist_workspace(self) -> io.IOBase:
         skip = [f"--exclude=./{path.as_posix()}" for path in sorted(self._persist_workspace_skip_relpaths())]
         root = self._workspace_root_path()
         try:
-            done = await self.sandbox.run(
-                ["tar", "-cf", "-", *skip, "-C", root.as_posix(), "."], check=True, max_output=MAX_ARCHIVE
-            )
-        except DemesneError as error:
-            raise WorkspaceArchiveReadError(path=root, cause=error) from error
-        if done.truncated:
-            raise WorkspaceArchiveReadError(path=root, context={"reason": f"larger than {MAX_ARCHIVE} bytes"})
-        return io.BytesIO(done.stdout_bytes)
+            return io.BytesIO(await pack(self.sandbox, root.as_posix(), *skip))
+        except (ValueError, DemesneError) as error:
+            raise WorkspaceArchiveReadError(path=root, context={"reason": str(error)}, cause=error) from error
 
     async def hydrate_workspace(self, data: io.IOBase) -> None:
         root, raw = self._workspace_root_path(), data.read()
         try:
             validate_tar_bytes(raw, allow_external_symlink_targets=False)
-            unpack = f"mkdir -p {shlex.quote(root.as_posix())} && tar -xf - -C {shlex.quote(root.as_posix())}"
-            await self.sandbox.run(unpack, input=raw, check=True)
+            await unpack(self.sandbox, root.as_posix(), raw)
         except (ValueError, OSError, DemesneError) as error:
             raise WorkspaceArchiveWriteError(path=root, cause=error) from error
 
     async def _shutdown_backend(self) -> None:
-        await self.sandbox.kill()
+        with contextlib.suppress(DemesneError):  # its time to live ends it
+            await self.sandbox.kill()
+
+
+def _starting(only: type[DemesneError] = DemesneError) -> contextlib.AbstractContextManager[None]:
+    return raising(lambda e: WorkspaceStartError(path=Path("/"), cause=e, message=f"make sandbox: {e}"), only)
 
 
 class DemesneSandboxClient(BaseSandboxClient[DemesneOptions]):
@@ -150,10 +141,7 @@ class DemesneSandboxClient(BaseSandboxClient[DemesneOptions]):
     supports_default_options = True
 
     async def create(
-        self,
-        *,
-        snapshot: SnapshotSpec | SnapshotBase | None = None,
-        manifest: Manifest | None = None,
+        self, *, snapshot: SnapshotSpec | SnapshotBase | None = None, manifest: Manifest | None = None,
         options: DemesneOptions | None = None,
     ) -> SandboxSession:
         manifest, options = manifest or Manifest(), options or DemesneOptions()
@@ -169,10 +157,8 @@ class DemesneSandboxClient(BaseSandboxClient[DemesneOptions]):
     async def _made(self, options: DemesneOptions) -> AsyncSandbox:
         arguments: dict[str, Any] = options.model_dump(exclude={"exposed_ports"})
         del arguments["type"]  # which the base class always adds
-        try:
+        with _starting():
             return await AsyncSandbox.create(**arguments)
-        except DemesneError as error:
-            raise WorkspaceStartError(path=Path("/"), cause=error, message=f"make sandbox: {error}") from error
 
     async def delete(self, session: SandboxSession) -> SandboxSession:
         inner = session._inner
@@ -186,7 +172,8 @@ class DemesneSandboxClient(BaseSandboxClient[DemesneOptions]):
         if not isinstance(state, DemesneSessionState):
             raise TypeError("DemesneSandboxClient.resume expects a state of this client")
         try:
-            sandbox, found = await AsyncSandbox.connect(state.sandbox_id), True
+            with _starting(only=Unavailable):
+                sandbox, found = await AsyncSandbox.connect(state.sandbox_id), True
         except NotFound:
             sandbox, found = await self._made(state.options), False
             state.sandbox_id, state.workspace_root_ready = sandbox.id, False

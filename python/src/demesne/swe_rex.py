@@ -12,12 +12,14 @@ The program swerex-remote must be in the image, in mounts, or named by command.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 from typing import TYPE_CHECKING, Any
 
 from swerex.deployment.abstract import AbstractDeployment
 from swerex.deployment.hooks.abstract import CombinedDeploymentHook, DeploymentHook
 from swerex.exceptions import DeploymentNotStartedError, DeploymentStartupError
+from swerex.runtime.abstract import IsAliveResponse
 from swerex.runtime.remote import RemoteRuntime
 from swerex.utils.log import get_logger
 
@@ -27,8 +29,6 @@ from ._errors import DemesneError, SandboxLost
 if TYPE_CHECKING:
     import logging
     from collections.abc import Sequence
-
-    from swerex.runtime.abstract import IsAliveResponse
 
 PORT = 8000  # within the sandbox
 
@@ -41,14 +41,8 @@ class DemesneDeployment(AbstractDeployment):
     """
 
     def __init__(
-        self,
-        image: str | None = None,
-        *,
-        command: Sequence[str] = ("swerex-remote",),
-        startup_timeout: float = 180.0,
-        timeout: float = 60.0,
-        logger: logging.Logger | None = None,
-        **options: Any,
+        self, image: str | None = None, *, command: Sequence[str] = ("swerex-remote",), startup_timeout: float = 180.0,
+        timeout: float = 60.0, logger: logging.Logger | None = None, **options: Any,
     ) -> None:
         self._image, self._options, self._command = image, options, list(command)
         self._startup_timeout, self._timeout = startup_timeout, timeout
@@ -68,7 +62,10 @@ class DemesneDeployment(AbstractDeployment):
         return self._runtime
 
     async def is_alive(self, *, timeout: float | None = None) -> IsAliveResponse:
-        return await self.runtime.is_alive(timeout=timeout)
+        alive = await self.runtime.is_alive(timeout=timeout)
+        if not alive and self._server and self._server.done() and (lost := self._server.exception()):
+            return IsAliveResponse(is_alive=False, message=str(lost))
+        return alive
 
     async def start(self) -> None:
         try:
@@ -110,6 +107,7 @@ class DemesneDeployment(AbstractDeployment):
                 await runtime.close()
         finally:
             if sandbox:
-                await sandbox.kill()
+                with contextlib.suppress(DemesneError):  # its time to live ends it
+                    await sandbox.kill()
             if server:
                 await asyncio.gather(server, return_exceptions=True)

@@ -22,6 +22,7 @@ from verifiers.v1.configs.runtime import NetworkPolicyConfig
 from verifiers.v1.errors import SandboxError
 from verifiers.v1.runtimes.base import BaseRuntimeInfo, ProgramResult, Runtime, register
 
+from ._adapt import raising
 from ._async import AsyncSandbox
 from ._errors import DemesneError
 
@@ -65,11 +66,9 @@ class DemesneRuntime(Runtime):
         config = self.config
         limits: dict[str, Any] = {"cpus": config.cpu}
         limits |= {key: int(size * (1 << 30)) for key, size in (("memory", config.memory), ("disk", config.disk)) if size}
-        try:
+        with _trying("make sandbox"):
             self._made = await AsyncSandbox.create(config.image, network=config.setup_network, ttl=config.ttl, **limits)
             await self.sandbox.files.make_dir(config.workdir)
-        except DemesneError as error:
-            raise SandboxError(f"make sandbox: {error}") from error
         self.info.id = self.sandbox.id
 
     def cleanup(self) -> None:
@@ -79,10 +78,8 @@ class DemesneRuntime(Runtime):
             self._made = None
 
     async def run(self, argv: list[str], env: dict[str, str]) -> ProgramResult:
-        try:
+        with _trying(f"run {argv[0]}"):
             done = await self.sandbox.run(argv, env=self.process_env(env), cwd=self.config.workdir, user=self.user)
-        except DemesneError as error:
-            raise SandboxError(f"run {argv[0]}: {error}") from error
         if done.reason not in ("exited", "signaled", "timed-out"):
             raise SandboxError(f"run {argv[0]}: ended by {done.reason} {done.detail}")
         if done.truncated:
@@ -98,18 +95,13 @@ class DemesneRuntime(Runtime):
     async def _read(self, path: str, max_bytes: int | None = None) -> bytes:
         if max_bytes is not None or self.user:
             return await super()._read(path, 1 << 30 if max_bytes is None else max_bytes)
-        try:
-            data: bytes = await self.sandbox.files.read(posixpath.join(self.config.workdir, path))
-        except DemesneError as error:
-            raise SandboxError(f"read {path!r}: {error}") from error
-        return data
+        with _trying(f"read {path!r}"):
+            return await self.sandbox.files.read(posixpath.join(self.config.workdir, path))
 
     async def write(self, path: str, data: bytes) -> None:
         path = posixpath.join(self.config.workdir, path)
-        try:
+        with _trying(f"write {path!r}"):
             await self.sandbox.files.write(path, data)
-        except DemesneError as error:
-            raise SandboxError(f"write {path!r}: {error}") from error
         if self.user:
             await self.with_user(None).run(["chown", self.user, path], {})
 
@@ -122,13 +114,13 @@ class DemesneRuntime(Runtime):
             if "*" not in self.config.allow:
                 hosts = [urlsplit(route).netloc for route in routes]
                 rules = {"allow": list(dict.fromkeys([*hosts, *self.config.allow]))}
-        try:
+        with _trying("restrict the network"):
             await self.sandbox.set_network(**rules)
-        except DemesneError as error:
-            raise SandboxError(f"restrict the network: {error}") from error
 
     async def expose(self, port: int) -> str:
-        try:
+        with _trying(f"publish port {port}"):
             return f"http://{await self.sandbox.publish(port)}"
-        except DemesneError as error:
-            raise SandboxError(f"publish port {port}: {error}") from error
+
+
+def _trying(what: str) -> contextlib.AbstractContextManager[None]:
+    return raising(lambda error: SandboxError(f"{what}: {error}"))
