@@ -100,7 +100,7 @@ func (f *console) execute(typed *build.Options) int {
 
 // report tells the caller why a build failed, and returns the exit code.
 func (f *console) report(err error, code int) int {
-	if refused := (*ipc.Error)(nil); errors.As(err, &refused) && refused.Hint != "" {
+	if refused, ok := errors.AsType[*ipc.Error](err); ok && refused.Hint != "" {
 		err = text.Hinted(err, "%s", refused.Hint)
 	}
 	if f.events != nil {

@@ -86,7 +86,7 @@ func TestWait(t *testing.T) {
 	ends[0] = <-began
 	cancel()
 	if _, err := ts.wait(ctx, "a"); err == nil {
-		t.Error("an operation waits for nobody")
+		t.Error("a wait begins although its request has ended")
 	}
 	for _, end := range ends {
 		end()
