@@ -266,7 +266,7 @@ func sortedLists(v any) any {
 
 // TestBackgroundAgent: the job's costs are in status and wait.
 func TestBackgroundAgent(t *testing.T) {
-	d := &desk{jobs: map[string]*session.Job{"job-2": {ID: "job-2", Status: jobs.Running, Cost: &session.Cost{Own: 0.1, Total: 0.2}}}}
+	d := &desk{jobs: map[string]*session.Job{"job-2": {Job: jobs.Job{ID: "job-2", Status: jobs.Running}, Cost: &session.Cost{Own: 0.1, Total: 0.2}}}}
 	s, _ := serverFor(t, d, withModels)
 	cs := client(t, s, nil)
 	if text, structured, _ := callTool(t, cs, "sandbox_agent", `{"prompt":"x","background":true}`); text != "job_id: job-2\nstatus: running" || structured["status"] != "running" {
@@ -281,7 +281,7 @@ func TestBackgroundAgent(t *testing.T) {
 
 // TestNested: nine tools with results in text, whose callers name what they start and cannot name files of the host.
 func TestNested(t *testing.T) {
-	d := &desk{jobs: map[string]*session.Job{"j": {ID: "j", Status: jobs.Succeeded}}}
+	d := &desk{jobs: map[string]*session.Job{"j": {Job: jobs.Job{ID: "j", Status: jobs.Succeeded}}}}
 	s, _ := serverFor(t, d, withModels, func(o *Options) { o.Nested = true })
 	cs := client(t, s, nil)
 	list, err := cs.ListTools(t.Context(), nil)

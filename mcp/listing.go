@@ -106,8 +106,8 @@ func listedOf(b session.Listed, now time.Time) listed {
 	return out
 }
 
-func listedJobOf(j session.ListedJob, now time.Time) listedJob {
-	out := listedJob{ID: j.ID, Status: j.Status, Elapsed: int64(elapsed(&j.Job, now)), Agent: j.Agent, Command: oneLine(j.Command)}
+func listedJobOf(j *session.Job, now time.Time) listedJob {
+	out := listedJob{ID: j.ID, Status: j.Status, Elapsed: int64(elapsed(j, now)), Agent: j.Agent, Command: oneLine(j.Command)}
 	if j.Status.Over() && j.Outcome != nil && j.Outcome.Result != nil {
 		out.ExitCode = &j.Outcome.Result.ExitCode
 	}

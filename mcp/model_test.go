@@ -135,7 +135,7 @@ func TestOutputBounded(t *testing.T) {
 		Job: "u-1", OutputDir: "/o/u-1", Result: &runner.Result{},
 		Stdout: session.Tail{Text: long, Bytes: int64(len(long)), File: "/o/u-1/stdout.log"},
 	}}
-	d.jobs = map[string]*session.Job{"j": {ID: "j", Status: jobs.Succeeded, Outcome: d.result}}
+	d.jobs = map[string]*session.Job{"j": {Job: jobs.Job{ID: "j", Status: jobs.Succeeded}, Outcome: d.result}}
 	s, _ := serverFor(t, d)
 	cs := client(t, s, nil)
 	for _, c := range []struct{ tool, args, field string }{
@@ -198,10 +198,10 @@ func TestFieldOrder(t *testing.T) {
 func TestJobTexts(t *testing.T) {
 	ended := time.Now()
 	ran := func(code int, stdout, stderr string) *session.Job {
-		return &session.Job{ID: "j", Status: jobs.Succeeded, Started: ended.Add(-1500 * time.Millisecond), Ended: ended,
+		return &session.Job{Job: jobs.Job{ID: "j", Status: jobs.Succeeded, Started: ended.Add(-1500 * time.Millisecond), Ended: ended},
 			Outcome: &session.RunResult{OutputDir: "/o", Result: &runner.Result{ExitCode: code, Reason: runner.Exited}, Stdout: session.Tail{Text: stdout}, Stderr: session.Tail{Text: stderr}}}
 	}
-	running := &session.Job{ID: "j", Status: jobs.Running, Started: ended, Ended: ended, Outcome: &session.RunResult{}}
+	running := &session.Job{Job: jobs.Job{ID: "j", Status: jobs.Running, Started: ended, Ended: ended}, Outcome: &session.RunResult{}}
 	for _, c := range []struct {
 		job                    *session.Job
 		tool, args, text       string
@@ -242,7 +242,7 @@ func TestWarnings(t *testing.T) {
 		{"sandbox_wait", `{"job_id":"j","timeout_seconds":"soon"}`, []string{"timeout_seconds"}},
 		{"sandbox_destroy", `{"sandbox_id":"s","force":true}`, []string{`"force"`}},
 	} {
-		d := &desk{jobs: map[string]*session.Job{"j": {ID: "j", Status: jobs.Succeeded, Outcome: &session.RunResult{}}}}
+		d := &desk{jobs: map[string]*session.Job{"j": {Job: jobs.Job{ID: "j", Status: jobs.Succeeded}, Outcome: &session.RunResult{}}}}
 		s, _ := serverFor(t, d)
 		r, err := client(t, s, nil).CallTool(t.Context(), &sdk.CallToolParams{Name: c.tool, Arguments: json.RawMessage(c.args)})
 		if err != nil || r.IsError {
@@ -299,7 +299,7 @@ func TestListing(t *testing.T) {
 	d := &desk{listing: &session.Listing{
 		Sandboxes: []session.Listed{{ID: "0a1b", Name: "web", Key: "k1", State: "running", Image: "host", Egress: "none", OutputDir: "/o/1", Created: now.Add(-90 * time.Second),
 			Expires: now.Add(time.Hour), Commands: []string{"python3 -m http.server\n\x1b[2J" + strings.Repeat("x", 500)}}, {ID: "2c3d", State: "stopped", Created: now}},
-		Jobs: []session.ListedJob{{Job: session.Job{ID: "job-1", Status: jobs.Running, Started: now.Add(-time.Minute)}, Command: "make test"}},
+		Jobs: []*session.Job{{Job: jobs.Job{ID: "job-1", Status: jobs.Running, Started: now.Add(-time.Minute)}, Command: "make test"}},
 	}}
 	s, _ := serverFor(t, d)
 	cs := client(t, s, nil)

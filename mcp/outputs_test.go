@@ -156,7 +156,7 @@ func FuzzOutputRead(f *testing.F) {
 // results.
 func TestResources(t *testing.T) {
 	o := written(t)
-	d := &desk{jobs: map[string]*session.Job{"j": {ID: "j", Status: jobs.Succeeded, Outcome: &session.RunResult{OutputDir: o.root + "/run", Result: &runner.Result{}}}}}
+	d := &desk{jobs: map[string]*session.Job{"j": {Job: jobs.Job{ID: "j", Status: jobs.Succeeded}, Outcome: &session.RunResult{OutputDir: o.root + "/run", Result: &runner.Result{}}}}}
 	s, _ := serverFor(t, d, func(opts *Options) { opts.Outputs = o.root })
 	cs := client(t, s, nil)
 	list, err := cs.ListResources(t.Context(), nil)
@@ -184,7 +184,7 @@ func TestResources(t *testing.T) {
 
 func TestPrompts(t *testing.T) {
 	d := &desk{jobs: map[string]*session.Job{"j": {
-		ID: "j", Status: jobs.Failed, Message: "the runner was killed",
+		Job:     jobs.Job{ID: "j", Status: jobs.Failed, Message: "the runner was killed"},
 		Outcome: &session.RunResult{Stderr: session.Tail{Text: "last words"}, Result: &runner.Result{ExitCode: 125, Reason: runner.Lost}},
 	}}}
 	s, _ := serverFor(t, d)

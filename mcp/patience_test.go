@@ -22,7 +22,7 @@ func TestPatience(t *testing.T) {
 		"sandbox_wait":   `{"job_id":"job-1","timeout_seconds":172800}`,
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			d := &desk{jobs: map[string]*session.Job{"job-1": {ID: "job-1", Status: jobs.Succeeded, Outcome: &session.RunResult{Result: &runner.Result{}}}}}
+			d := &desk{jobs: map[string]*session.Job{"job-1": {Job: jobs.Job{ID: "job-1", Status: jobs.Succeeded}, Outcome: &session.RunResult{Result: &runner.Result{}}}}}
 			d.hold = make(chan struct{})
 			s, _ := serverFor(t, d, func(o *Options) { o.Heartbeat = time.Minute })
 			in, feed := io.Pipe()

@@ -83,7 +83,7 @@ func (d *desk) Exec(ctx context.Context, id string, r session.Request, w session
 }
 
 func (d *desk) Start(context.Context, session.Request) (*session.Job, error) {
-	return &session.Job{ID: "job-1", Status: jobs.Running}, nil
+	return &session.Job{Job: jobs.Job{ID: "job-1", Status: jobs.Running}}, nil
 }
 
 // moves holds a copy that has moved 2 files.
@@ -153,7 +153,7 @@ func (d *desk) Agent(ctx context.Context, r agents.Request, w session.Callbacks)
 }
 func (d *desk) StartAgent(_ context.Context, r agents.Request) (*session.Job, error) {
 	d.agents = append(d.agents, r)
-	return &session.Job{ID: "job-2", Status: jobs.Running}, d.fail
+	return &session.Job{Job: jobs.Job{ID: "job-2", Status: jobs.Running}}, d.fail
 }
 func (d *desk) Usage(_ context.Context, job, dir string) (*agents.UsageReport, error) {
 	return &agents.UsageReport{TotalCost: 0.75, Text: "total_cost_usd: 0.7500\n", ByModel: []agents.ModelUsage{{Model: "sonnet", Cost: 0.75}}}, d.fail
@@ -326,7 +326,7 @@ func TestErrorTexts(t *testing.T) {
 func TestTextForms(t *testing.T) {
 	ended := time.Now().Add(-time.Hour)
 	d := &desk{listing: &session.Listing{}, jobs: map[string]*session.Job{"job-1": {
-		ID: "job-1", Status: jobs.Succeeded, Started: ended.Add(-1500 * time.Millisecond), Ended: ended,
+		Job:     jobs.Job{ID: "job-1", Status: jobs.Succeeded, Started: ended.Add(-1500 * time.Millisecond), Ended: ended},
 		Outcome: &session.RunResult{OutputDir: "/o", Result: &runner.Result{}, Stdout: session.Tail{Text: "out\n"}},
 	}}}
 	s, root := serverFor(t, d)
@@ -356,7 +356,7 @@ func TestTextForms(t *testing.T) {
 // TestStructured checks that exit code 0 is present in a result. An absent field would mean that the exit code
 // is unknown.
 func TestStructured(t *testing.T) {
-	s, _ := serverFor(t, &desk{jobs: map[string]*session.Job{"j": {ID: "j", Status: jobs.Succeeded, Outcome: &session.RunResult{Result: &runner.Result{}}}}})
+	s, _ := serverFor(t, &desk{jobs: map[string]*session.Job{"j": {Job: jobs.Job{ID: "j", Status: jobs.Succeeded}, Outcome: &session.RunResult{Result: &runner.Result{}}}}})
 	cs := client(t, s, nil)
 	_, got, _ := callTool(t, cs, "sandbox_status", `{"job_id":"j"}`)
 	if got["exit_code"] != 0.0 {
@@ -403,7 +403,7 @@ func TestProgress(t *testing.T) {
 		"sandbox_download": {`{"sandbox_id":"s","src":"/d"}`, " elapsed: copied 1500 bytes, 2 files complete"},
 		"sandbox_copy":     {`{"sandbox_id":"s","src":"/d","to_sandbox_id":"t","dst":"/d"}`, " elapsed: copied 1500 bytes, 2 files complete"},
 	} {
-		d := &desk{hold: make(chan struct{}), jobs: map[string]*session.Job{"j": {ID: "j", Status: jobs.Running, Outcome: half}}}
+		d := &desk{hold: make(chan struct{}), jobs: map[string]*session.Job{"j": {Job: jobs.Job{ID: "j", Status: jobs.Running}, Outcome: half}}}
 		s, _ := serverFor(t, d, func(o *Options) { o.Sets, o.Mounts = ToolSets(), mounts })
 		var once sync.Once
 		cs := client(t, s, &sdk.ClientOptions{ProgressNotificationHandler: func(_ context.Context, r *sdk.ProgressNotificationClientRequest) {

@@ -17,7 +17,7 @@ func TestTextSaysAll(t *testing.T) {
 		ExitCode: 137, Reason: runner.OOM, Detail: "more than 100 MiB\nof memory", Restarted: true, MissingSecrets: []string{"TOKEN"},
 		Denied: []runner.Blocked{{Host: "evil.test", Port: 443, Reason: "no rule", Times: 2}},
 	}, Stdout: session.Tail{Text: "hi\n", Bytes: 3}}
-	d := &desk{result: ended, jobs: map[string]*session.Job{"j": {ID: "j", Status: jobs.Succeeded, Outcome: ended, Cost: &session.Cost{Own: 0.1, Total: 0.25}}}}
+	d := &desk{result: ended, jobs: map[string]*session.Job{"j": {Job: jobs.Job{ID: "j", Status: jobs.Succeeded}, Outcome: ended, Cost: &session.Cost{Own: 0.1, Total: 0.25}}}}
 	s, _ := serverFor(t, d, withModels)
 	cs := client(t, s, nil)
 	for _, c := range []struct {

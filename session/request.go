@@ -38,22 +38,19 @@ type Created struct {
 	Told      func() // must be called once the client has the ID; else the sandbox is removed after this process dies
 }
 
-// Job is a background job, as stored on disk.
+// Job is a background job: its record, and what a frontend shows of it. A queued job has the time of its request as start.
 type Job struct {
-	ID      string
-	Name    string // of a child; empty for another one
-	Status  jobs.Status
-	Started time.Time
-	Ended   time.Time  // zero while it runs
-	Message string     // the reason if it failed, was cancelled or ended abnormally
+	jobs.Job
+	Command string     // or the prompt that it was started with; untrusted
+	Agent   bool       // it has a prompt
 	Outcome *RunResult // Stdout is set while it runs, Result once it has ended
-	Cost    *Cost      // of an agent, so far; nil: the job is not an agent
+	Cost    *Cost      // of an agent, so far; nil: not read, or the job is not an agent
 }
 
 // Listing lists one frontend's sandboxes and jobs.
 type Listing struct {
-	Sandboxes []Listed    // persistent ones, the oldest first
-	Jobs      []ListedJob // the newest first
+	Sandboxes []Listed // persistent ones, the oldest first
+	Jobs      []*Job   // the newest first
 }
 
 // Listed describes one sandbox. Commands come from the sandbox and are untrusted.
@@ -65,13 +62,6 @@ type Listed struct {
 	Created       time.Time
 	Expires       time.Time
 	Commands      []string // command lines of processes that run in it, without their children
-}
-
-// ListedJob is a job with the command or prompt that it was started with.
-type ListedJob struct {
-	Job
-	Command string
-	Agent   bool
 }
 
 // Cost is what an agent used, in US dollars by the table of prices, and in tokens.

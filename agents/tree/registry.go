@@ -42,7 +42,7 @@ type work func(ctx context.Context, j *job) (*session.RunResult, error)
 // start starts a job, whose context ends with ctx or when it is cancelled.
 func (r *registry) start(ctx context.Context, do work) *job {
 	ctx, cancel := context.WithCancelCause(ctx)
-	j := &job{cancel: cancel, done: make(chan struct{}), state: session.Job{ID: jobs.NewID(), Status: jobs.Running, Started: time.Now()}}
+	j := &job{cancel: cancel, done: make(chan struct{}), state: session.Job{Job: jobs.Job{ID: jobs.NewID(), Status: jobs.Running, Started: time.Now()}}}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.jobs == nil {

@@ -81,7 +81,8 @@ func (f *Jobs) startJob(ctx context.Context, argv []string, r any) (*session.Job
 	if err != nil {
 		return nil, sandboxes.Explained(err)
 	}
-	t := &session.Job{ID: j.ID, Status: jobs.Queued, Started: j.Created}
+	t := shown(j)
+	t.Status = jobs.Queued
 	for end := time.Now().Add(slowTime); ; {
 		late, cancel := context.WithTimeout(ctx, startTime)
 		err := f.store.Begun(late, j.ID)
@@ -131,7 +132,23 @@ func (f *Jobs) Cancel(ctx context.Context, id string) (*session.Job, error) {
 	return f.told(f.store.Cancel(ctx, id))
 }
 
-// told converts a job of the store to a [session.Job].
+// shown returns what the record of a job has.
+func shown(j *jobs.Job) *session.Job {
+	t := &session.Job{Job: *j, Outcome: &session.RunResult{Result: j.Result}}
+	if t.Started.IsZero() {
+		t.Started = j.Created
+	}
+	var r struct {
+		session.Request
+		Prompt string // of an agent
+	}
+	if json.Unmarshal(j.Request, &r) == nil {
+		t.Command, t.Agent = cmp.Or(r.Prompt, r.Text()), r.Prompt != ""
+	}
+	return t
+}
+
+// told adds the output of a job to its record.
 func (f *Jobs) told(j *jobs.Job, err error) (*session.Job, error) {
 	switch {
 	case errors.Is(err, jobs.ErrUnknown):
@@ -139,17 +156,13 @@ func (f *Jobs) told(j *jobs.Job, err error) (*session.Job, error) {
 	case err != nil:
 		return nil, sandboxes.Explained(err)
 	}
-	t := &session.Job{ID: j.ID, Status: j.Status, Started: j.Started, Ended: j.Ended, Message: j.Message}
-	if t.Started.IsZero() {
-		t.Started = j.Created
-	}
-	o := &session.RunResult{Result: j.Result}
+	t := shown(j)
+	o := t.Outcome
 	if j.Result != nil {
 		o.OutputDir, o.Job = j.Result.Out, filepath.Base(j.Result.Out)
 		o.Manifest = f.ManifestOf(o.OutputDir)
 	}
-	t.Outcome = o
-	if isAgent(j) {
+	if t.Agent {
 		return t, f.toldAgent(t, j)
 	}
 	if o.Stdout, err = f.tail(j.ID, "stdout", runner.OutputKept, j.Stdout); err == nil {
@@ -196,23 +209,7 @@ func (f *Jobs) List(ctx context.Context) (*session.Listing, error) {
 		return nil, sandboxes.Explained(err)
 	}
 	for _, j := range slices.Backward(all) {
-		l.Jobs = append(l.Jobs, f.listedJob(j))
+		l.Jobs = append(l.Jobs, shown(j))
 	}
 	return l, nil
-}
-
-func (f *Jobs) listedJob(j *jobs.Job) session.ListedJob {
-	t := session.ListedJob{Job: session.Job{ID: j.ID, Status: j.Status, Started: j.Started, Ended: j.Ended, Message: j.Message}}
-	if t.Started.IsZero() {
-		t.Started = j.Created
-	}
-	t.Outcome = &session.RunResult{Result: j.Result}
-	var r struct {
-		session.Request
-		Prompt string // of an agent
-	}
-	if json.Unmarshal(j.Request, &r) == nil {
-		t.Command, t.Agent = cmp.Or(r.Prompt, r.Text()), r.Prompt != ""
-	}
-	return t
 }

@@ -3,7 +3,6 @@ package background
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -62,7 +61,7 @@ func (f *Jobs) runOf(root, job, dir string) (name string, live bool, err error) 
 	if err != nil {
 		return "", false, fmt.Errorf("%w: %s", session.ErrNoJob, job)
 	}
-	return f.DirectoryOf(j), isAgent(j), nil
+	return f.DirectoryOf(j), shown(j).Agent, nil
 }
 
 // outputBelow returns the path of an output directory relative to the root.
@@ -96,12 +95,6 @@ func (f *Jobs) report(root, name string) (*agents.UsageReport, error) {
 	}
 	defer dir.Close()
 	return agents.ReadReport(dir, f.agents.Prices()...)
-}
-
-// isAgent reports whether a job runs an agent.
-func isAgent(j *jobs.Job) bool {
-	var r agents.Request
-	return json.Unmarshal(j.Request, &r) == nil && r.Prompt != ""
 }
 
 // toldAgent adds to t what an agent has answered and used so far. Until its end, Stdout has what it does.

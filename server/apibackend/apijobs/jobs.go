@@ -127,14 +127,13 @@ func (b Jobs) List(ctx context.Context) ([]client.Job, error) {
 		return nil, err
 	}
 	var all []client.Job
-	for i := range l.Jobs {
-		one := &l.Jobs[i]
+	for _, one := range l.Jobs {
 		if one.Agent { // its cost is read from its files
 			if j, err := f.Status(ctx, one.ID); err == nil {
-				one.Job.Cost = j.Cost
+				one.Cost = j.Cost
 			}
 		}
-		out := jobOf(&one.Job)
+		out := jobOf(one)
 		out.Agent, out.Command = one.Agent, text.Shorten(one.Command, commandShown)
 		all = append(all, out)
 	}
