@@ -1,6 +1,8 @@
 package session
 
 import (
+	"cmp"
+	"encoding/json"
 	"errors"
 	"slices"
 	"strings"
@@ -81,6 +83,18 @@ type Tokens struct {
 
 // Shell returns the command that executes shell text.
 func Shell(text string) []string { return []string{"/bin/sh", "-c", text} }
+
+// TextOf returns the command of a stored [Request], or the prompt of a stored agent. It returns nothing of another request.
+func TextOf(stored json.RawMessage) (command string, agent bool) {
+	var r struct {
+		Request
+		Prompt string
+	}
+	if json.Unmarshal(stored, &r) != nil {
+		return "", false
+	}
+	return cmp.Or(r.Prompt, r.Text()), r.Prompt != ""
+}
 
 // Text returns the command of a request as a person reads it: the text of a shell, or its words.
 func (r *Request) Text() string {

@@ -120,24 +120,20 @@ func (s *sinks) close() {
 	s.copied.Wait()
 }
 
-// commandOf returns the command of a job for display. A job of demesne is a command line; one of demesne-mcp is
-// shell text.
+// commandOf returns the command of a job for display. Only a job of the command line is a command line.
 func commandOf(j *jobs.Job) string {
-	var what struct {
-		jobLine
-		Command string `json:"Command"`
-		Prompt  string `json:"Prompt"` // of an agent
+	text, agent := session.TextOf(j.Request)
+	switch {
+	case agent:
+		return "agent: " + text
+	case text != "":
+		return text
 	}
-	if json.Unmarshal(j.Request, &what) != nil {
+	var line jobLine
+	if json.Unmarshal(j.Request, &line) != nil {
 		return ""
 	}
-	if what.Command != "" {
-		return what.Command
-	}
-	if what.Prompt != "" {
-		return "agent: " + what.Prompt
-	}
-	_, args := what.command()
+	_, args := line.command()
 	rest := slices.DeleteFunc(slices.Clone(args), func(s string) bool { return s == "--background" || s == "--" })
 	return strings.Join(rest, " ")
 }

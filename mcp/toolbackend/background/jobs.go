@@ -5,7 +5,6 @@
 package background
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -138,13 +137,7 @@ func shown(j *jobs.Job) *session.Job {
 	if t.Started.IsZero() {
 		t.Started = j.Created
 	}
-	var r struct {
-		session.Request
-		Prompt string // of an agent
-	}
-	if json.Unmarshal(j.Request, &r) == nil {
-		t.Command, t.Agent = cmp.Or(r.Prompt, r.Text()), r.Prompt != ""
-	}
+	t.Command, t.Agent = session.TextOf(j.Request)
 	return t
 }
 
