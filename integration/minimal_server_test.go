@@ -61,7 +61,7 @@ func TestEscapeN45Servers(t *testing.T) {
 s = socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
 s.bind(("0.0.0.0", 0)); s.listen()
 print("%s:%d" % s.getsockname(), flush=True)
-if not sys.stdin.readline(): sys.exit("nobody attacks")
+if not sys.stdin.readline(): sys.exit("no attack")
 c = socket.create_connection(("127.0.0.1", s.getsockname()[1])); a, peer = s.accept()
 s.setblocking(False)
 try: s.accept(); print("another")
