@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -42,7 +43,7 @@ var (
 )
 
 // toldFields are the fields of status and wait that only the reference has.
-var toldFields = minor(reasonField, stderrField, restartField, missingField, replacedField, deniedField, warningField)
+var toldFields = slices.Concat(minor(reasonField, stderrField), newsFields, minor(deniedField, warningField))
 
 // tell returns the fields that status and wait share. most bounds stderr, in bytes.
 func tell(j *session.Job, most int) told {

@@ -2,6 +2,7 @@ package mcp
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
@@ -34,7 +35,8 @@ type ran struct {
 	Commands []ranStep `json:"commands,omitempty"` // of a list
 }
 
-// news reports what happened to the sandbox before the command started.
+// news are fields that the result of a command and a job that ended share: what happened to the sandbox before the command
+// started. newsFields describes them.
 type news struct {
 	Restarted      bool     `json:"restarted,omitempty"`
 	MissingSecrets []string `json:"missing_secrets,omitempty"`
@@ -45,11 +47,13 @@ func newsOf(r *runner.Result) news { return news{r.Restarted, r.MissingSecrets, 
 
 var (
 	replacedField = field("replaced", "boolean", "the old sandbox of the key was removed with its files, and this one created")
-	restartField  = field("restarted", "boolean", "the sandbox was started again with its files, without its earlier processes")
-	missingField  = listOf("missing_secrets", "names of secrets that the sandbox was started without; their placeholders are not set")
-	warningField  = field("warning", "string", "arguments that were ignored, because they are unknown or cannot be read").minor()
-	deniedField   = listOf("denied", "connections that were refused, one line each")
-	inputsField   = listOf("inputs", "names of the inputs, one line each, if one got a number").minor()
+	newsFields    = minor(
+		field("restarted", "boolean", "the sandbox was started again with its files, without its earlier processes"),
+		listOf("missing_secrets", "names of secrets that the sandbox was started without; their placeholders are not set"),
+		replacedField)
+	warningField = field("warning", "string", "arguments that were ignored, because they are unknown or cannot be read").minor()
+	deniedField  = listOf("denied", "connections that were refused, one line each")
+	inputsField  = listOf("inputs", "names of the inputs, one line each, if one got a number").minor()
 )
 
 // Keys of a result's _meta, for clients and their users: a model does not need them.
@@ -111,13 +115,12 @@ var (
 )
 
 // ranFields are the further fields of ran, which only the reference has.
-var ranFields = minor(
+var ranFields = slices.Concat(minor(
 	field("stdout_truncated", "boolean", "stdout is not the whole stream"),
 	field("stderr_truncated", "boolean", "stderr is only the end of the stream"),
 	field("stdout_bytes", "integer", "of the whole stream, when truncated"),
 	field("stderr_bytes", "integer", "of the whole stream, when truncated"),
-	restartField, missingField, replacedField, deniedField, inputsField, warningField,
-)
+), newsFields, minor(deniedField, inputsField, warningField))
 
 // defaultOutput is the default of max_output_bytes: as much as current clients show to a model.
 const defaultOutput = 24000
