@@ -2,6 +2,7 @@ package rest
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io/fs"
 	"net/http"
@@ -153,17 +154,15 @@ func outputOf(t session.Tail) client.Output {
 	return client.Output{Text: t.Text, Bytes: t.Bytes, Cut: t.Cut}
 }
 
-// resultOf converts a result for an answer, with only the name of the output directory.
-func resultOf(r *session.RunResult, warnings []string) client.Result {
-	a := client.Result{
-		Sandbox: r.Sandbox, ExitCode: r.ExitCode, Reason: string(r.Reason), Detail: r.Detail, Seconds: r.Seconds,
-		CPU: r.CPU, MaxRSS: r.MaxRSS, Restarted: r.Restarted, Missing: r.MissingSecrets, Stdout: outputOf(r.Stdout), Stderr: outputOf(r.Stderr), Warnings: warnings,
+// resultOf converts a result for an answer, with only the name of the output directory. The runner's document of a result
+// has the API's names, and fields that the API does not have.
+func resultOf(r *session.RunResult, warnings []string) (a client.Result) {
+	if b, err := json.Marshal(r.Result); err == nil {
+		json.Unmarshal(b, &a)
 	}
+	a.Stdout, a.Stderr, a.Warnings = outputOf(r.Stdout), outputOf(r.Stderr), warnings
 	if r.Out != "" {
 		a.Run = filepath.Base(r.Out)
-	}
-	for _, d := range r.Denied {
-		a.Denied = append(a.Denied, client.Denied(d))
 	}
 	return a
 }
