@@ -142,6 +142,7 @@ docs: build
 	@sed -i '/^<!-- made by/q' docs/reference/cli.md && echo >> docs/reference/cli.md
 	@bin/demesne help --markdown >> docs/reference/cli.md
 	@$(GO) test ./mcp -run '^TestToolReference$$' -update
+	@$(GO) test ./cli/launch -run '^TestResultDocuments$$' -update
 	@$(GO) run ./integration/pictures
 
 # Gives the modules a path that go get can fetch: make module PATH=example.test/demesne. The programs' own PATH is that of make.

@@ -284,31 +284,28 @@ const (
 	Lost       Reason = "lost"      // the runner or PID 1 died; ExitCode is 125
 )
 
-// Result describes how a command ended.
+// Result describes how a command ended. The tags doc are the descriptions in docs/reference.
 type Result struct {
-	Sandbox   string    `json:"sandbox"`
-	ExitCode  int       `json:"exit_code"`
-	Signal    int       `json:"signal,omitempty"`
-	Reason    Reason    `json:"reason"`
-	Detail    string    `json:"detail,omitempty"` // one line for a person, unless Reason is Exited
-	Out       string    `json:"output_dir"`
-	Started   time.Time `json:"started"`
-	Seconds   float64   `json:"seconds"`
-	Denied    []Blocked `json:"denied,omitempty"` // network destinations denied while the command ran
-	EgressLog string    `json:"egress_log,omitempty"`
-	MaxRSS    int64     `json:"max_rss_bytes,omitempty"`
-	CPU       float64   `json:"cpu_seconds,omitempty"`
-	Receipt   *Receipt  `json:"receipt,omitempty"` // only if [Command.Account] requested it
-	Trace     []Stage   `json:"trace,omitempty"`
+	Sandbox   string    `json:"sandbox" doc:"Id of the sandbox."`
+	ExitCode  int       `json:"exit_code" doc:"Exit code of the command, or the code for the reason: 124 timed-out, 137 oom, disk, pids and budget, 125 lost, 128+n signaled."`
+	Signal    int       `json:"signal,omitempty" doc:"Number of the signal that ended the command."`
+	Reason    Reason    `json:"reason" doc:"Cause of the end."`
+	Detail    string    `json:"detail,omitempty" doc:"One line for a person. Absent if the reason is exited."`
+	Out       string    `json:"output_dir" doc:"Host directory that is /out in the sandbox."`
+	Started   time.Time `json:"started" doc:"Start of the command, in UTC."`
+	Seconds   float64   `json:"seconds" doc:"Duration of the command."`
+	Denied    []Blocked `json:"denied,omitempty" doc:"Network destinations that were denied, that a byte budget cut, or whose names do not resolve, while the command ran."`
+	EgressLog string    `json:"egress_log,omitempty" doc:"File with the decisions about the network, one JSON object a line."`
+	MaxRSS    int64     `json:"max_rss_bytes,omitempty" doc:"Peak resident memory of the largest process of the command."`
+	CPU       float64   `json:"cpu_seconds,omitempty" doc:"Processor time of the command."`
+	Receipt   *Receipt  `json:"receipt,omitempty" doc:"What the kernel enforced."` // only if [Command.Account] requested it
+	Trace     []Stage   `json:"trace,omitempty" doc:"Steps of the run with their durations. The names may change with each version."`
 
-	// Restarted reports that the sandbox had lost its processes and that this was the first command since. The
-	// command found only the sandbox's files. Copies and file tools do not count as commands.
-	Restarted bool `json:"restarted,omitempty"`
-	// MissingSecrets names the secrets that a restarted sandbox lacks. It, too, is reported to the first command
-	// only.
-	MissingSecrets []string `json:"missing_secrets,omitempty"`
-	// Replaced reports that the sandbox replaced another one of the same key, whose files were removed.
-	Replaced bool `json:"replaced,omitempty"`
+	// Restarted and MissingSecrets are reported to the first command since the restart. Copies and file tools do not count
+	// as commands.
+	Restarted      bool     `json:"restarted,omitempty" doc:"The persistent sandbox had lost its processes, and this command found only its files."`
+	MissingSecrets []string `json:"missing_secrets,omitempty" doc:"Names of secrets that the restarted sandbox lacks."`
+	Replaced       bool     `json:"replaced,omitempty" doc:"The sandbox replaced another one of the same key, whose files were removed."`
 }
 
 // Stage is one step of creating a sandbox and its duration.

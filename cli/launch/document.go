@@ -23,8 +23,8 @@ type document struct {
 // outcome is the JSON document: the result's fields and, unless it was streamed, the command's output.
 type outcome struct {
 	*runner.Result
-	Manifest string   `json:"manifest,omitempty"`
-	Commands []Listed `json:"commands,omitempty"`
+	Manifest string   `json:"manifest,omitempty" doc:"File with the SHA-256 sums of the outputs, with --manifest."`
+	Commands []Listed `json:"commands,omitempty" doc:"Results of the commands that ran, with --commands."`
 	*stream.Written
 }
 
@@ -85,13 +85,13 @@ func (d *document) encode(v any) error {
 
 // Listed is the result of one command of a list, as --json prints it.
 type Listed struct {
-	Index    int           `json:"index"`
-	Command  string        `json:"command"`
-	Failed   bool          `json:"failed"` // and the list does not allow it
-	ExitCode int           `json:"exit_code"`
-	Signal   int           `json:"signal,omitempty"`
-	Reason   runner.Reason `json:"reason"`
-	Detail   string        `json:"detail,omitempty"`
-	Seconds  float64       `json:"seconds"`
+	Index    int           `json:"index" doc:"Place in the list, from 0 on."`
+	Command  string        `json:"command" doc:"The shell text, or the words of argv."`
+	Failed   bool          `json:"failed" doc:"The exit code is not 0, and the list does not allow that."`
+	ExitCode int           `json:"exit_code" doc:"As of a single command. 127: it does not exist, 126: it cannot be executed."`
+	Signal   int           `json:"signal,omitempty" doc:"Number of the signal that ended the command."`
+	Reason   runner.Reason `json:"reason" doc:"Cause of the end."`
+	Detail   string        `json:"detail,omitempty" doc:"One line for a person."`
+	Seconds  float64       `json:"seconds" doc:"Duration of the command."`
 	*stream.Written
 }

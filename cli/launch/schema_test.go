@@ -3,6 +3,8 @@ package launch
 import (
 	"encoding"
 	"encoding/json"
+	"flag"
+	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -25,6 +27,74 @@ import (
 )
 
 const schemas = "../../docs/reference/schema/"
+
+var update = flag.Bool("update", false, "write the fields of a result into docs/reference")
+
+// TestResultDocuments compares the fields of a result in its schema and in docs/reference/json.md with the Go types and
+// their tags. With -update it writes them.
+func TestResultDocuments(t *testing.T) {
+	ended, table := fieldsOf(reflect.TypeFor[outcome]())
+	listed, _ := fieldsOf(reflect.TypeFor[Listed]())
+	for _, c := range []struct{ path, after, until, want string }{
+		{schemas + "result.json", `"required": ["sandbox", "exit_code", "reason", "output_dir", "started", "seconds"],` + "\n      \"properties\": {\n", "\n      }\n", ended},
+		{schemas + "result.json", `"required": ["index", "command", "failed", "exit_code", "reason", "seconds"],` + "\n      \"properties\": {\n", "\n      }\n", listed},
+		{"../../docs/reference/json.md", "| field of a result | |\n|---|---|\n", "\n\n", table},
+	} {
+		text, err := os.ReadFile(c.path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		before, rest, begins := strings.Cut(string(text), c.after)
+		got, behind, ends := strings.Cut(rest, c.until)
+		switch {
+		case !begins || !ends:
+			t.Errorf("%s: no %q", c.path, c.after)
+		case got == c.want:
+		case *update:
+			if err := os.WriteFile(c.path, []byte(before+c.after+c.want+c.until+behind), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		default:
+			t.Errorf("%s is out of date: go test ./cli/launch -run TestResultDocuments -update\n%s", c.path, c.want)
+		}
+	}
+}
+
+// fieldsOf returns the properties of a struct in a schema, and the rows of a table, one line each.
+func fieldsOf(typ reflect.Type) (properties, table string) {
+	var lines, rows []string
+	for _, field := range reflect.VisibleFields(typ) {
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		if name == "" {
+			continue
+		}
+		doc := field.Tag.Get("doc")
+		lines = append(lines, fmt.Sprintf("        %q: {%s, \"description\": %q}", name, typeOf(field.Type), doc))
+		rows = append(rows, fmt.Sprintf("| `%s` | %s |", name, doc))
+	}
+	return strings.Join(lines, ",\n"), strings.Join(rows, "\n")
+}
+
+// typeOf returns the keywords of a schema for a type. Some types have a schema of their own.
+func typeOf(typ reflect.Type) string {
+	if typ.Kind() == reflect.Pointer {
+		typ = typ.Elem()
+	}
+	ref := map[reflect.Type]string{
+		reflect.TypeFor[runner.Reason](): "#/$defs/reason", reflect.TypeFor[runner.Receipt](): "receipt.json",
+		reflect.TypeFor[runner.Blocked](): "#/$defs/blocked", reflect.TypeFor[runner.Stage](): "#/$defs/stage", reflect.TypeFor[Listed](): "#/$defs/listed",
+	}[typ]
+	switch kind := jsonType(typ); {
+	case ref != "":
+		return fmt.Sprintf(`"$ref": %q`, ref)
+	case kind == "array":
+		return `"type": "array", "items": {` + typeOf(typ.Elem()) + "}"
+	case typ == reflect.TypeFor[time.Time]():
+		return `"type": "string", "format": "date-time"`
+	default:
+		return fmt.Sprintf(`"type": %q`, kind)
+	}
+}
 
 // TestSchemas compares the published schemas with the Go types that are encoded. Both must have the same fields,
 // the same JSON types, and the same required fields.

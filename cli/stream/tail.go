@@ -63,12 +63,12 @@ func (c *Capture) Written() *Written {
 
 // Written is the command's output: the last MiB of each stream.
 type Written struct {
-	Stdout          string `json:"stdout"`
-	Stderr          string `json:"stderr"`
-	StdoutBase64    string `json:"stdout_base64,omitempty"` // only if the text is not UTF-8
-	StderrBase64    string `json:"stderr_base64,omitempty"`
-	StdoutBytes     int64  `json:"stdout_bytes"` // of the whole stream
-	StderrBytes     int64  `json:"stderr_bytes"`
-	StdoutTruncated bool   `json:"stdout_truncated"`
-	StderrTruncated bool   `json:"stderr_truncated"`
+	Stdout          string `json:"stdout" doc:"Last MiB of the output as text, with U+FFFD for bytes that are not UTF-8. Absent with --json=FILE."`
+	Stderr          string `json:"stderr" doc:"Last MiB of stderr, in the same form."`
+	StdoutBase64    string `json:"stdout_base64,omitempty" doc:"The exact bytes of stdout in base64, if they are not UTF-8."`
+	StderrBase64    string `json:"stderr_base64,omitempty" doc:"The exact bytes of stderr in base64, if they are not UTF-8."`
+	StdoutBytes     int64  `json:"stdout_bytes" doc:"Length of the whole output in bytes."`
+	StderrBytes     int64  `json:"stderr_bytes" doc:"Length of the whole stderr in bytes."`
+	StdoutTruncated bool   `json:"stdout_truncated" doc:"stdout does not have the beginning of the output."`
+	StderrTruncated bool   `json:"stderr_truncated" doc:"stderr does not have the beginning."`
 }
