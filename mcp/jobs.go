@@ -67,6 +67,24 @@ func tell(j *session.Job, most int) told {
 	return t
 }
 
+// listedJob is one job of sandbox_list.
+type listedJob struct {
+	ID       string      `json:"job_id"`
+	Status   jobs.Status `json:"status"`
+	ExitCode *int        `json:"exit_code,omitempty"`
+	Elapsed  int64       `json:"elapsed_seconds"`
+	Agent    bool        `json:"agent,omitempty"`
+	Command  string      `json:"command,omitempty"`
+}
+
+func listedJobOf(j *session.Job, now time.Time) listedJob {
+	out := listedJob{ID: j.ID, Status: j.Status, Elapsed: int64(elapsed(j, now)), Agent: j.Agent, Command: oneLine(j.Command)}
+	if j.Status.Over() && j.Outcome != nil && j.Outcome.Result != nil {
+		out.ExitCode = &j.Outcome.Result.ExitCode
+	}
+	return out
+}
+
 // heading writes the lines of a job's text form before its output. The exit code is there if it is not 0: the status of
 // such a job is "succeeded" too.
 func (t told) heading(b *strings.Builder) {

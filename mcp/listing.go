@@ -8,7 +8,6 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"demesne/runner"
-	"demesne/runner/jobs"
 	"demesne/session"
 )
 
@@ -30,16 +29,6 @@ type listed struct {
 	Image     string       `json:"image,omitempty"`
 	Egress    string       `json:"egress,omitempty"`
 	OutputDir string       `json:"output_dir,omitempty"`
-}
-
-// listedJob is one job of sandbox_list.
-type listedJob struct {
-	ID       string      `json:"job_id"`
-	Status   jobs.Status `json:"status"`
-	ExitCode *int        `json:"exit_code,omitempty"`
-	Elapsed  int64       `json:"elapsed_seconds"`
-	Agent    bool        `json:"agent,omitempty"`
-	Command  string      `json:"command,omitempty"`
 }
 
 // list is the result of sandbox_list.
@@ -102,14 +91,6 @@ func listedOf(b session.Listed, now time.Time) listed {
 	}
 	for _, command := range b.Commands {
 		out.Commands = append(out.Commands, oneLine(command))
-	}
-	return out
-}
-
-func listedJobOf(j *session.Job, now time.Time) listedJob {
-	out := listedJob{ID: j.ID, Status: j.Status, Elapsed: int64(elapsed(j, now)), Agent: j.Agent, Command: oneLine(j.Command)}
-	if j.Status.Over() && j.Outcome != nil && j.Outcome.Result != nil {
-		out.ExitCode = &j.Outcome.Result.ExitCode
 	}
 	return out
 }
