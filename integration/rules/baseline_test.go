@@ -1,8 +1,13 @@
 package rules
 
 import (
+	"bytes"
 	"fmt"
+	"io/fs"
+	"maps"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -95,3 +100,39 @@ func compare(t *testing.T, found map[string]int) {
 		}
 	}
 }
+
+// TestRuleLines prints the hand-written lines without tests by room, with -v. It leaves out testdata, generated code, and
+// the libraries of others below server/page/assets/vendor.
+func TestRuleLines(t *testing.T) {
+	const root = "../.."
+	lines, all := map[string]int{}, 0
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		name := d.Name()
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && path != root && (slices.Contains([]string{"testdata", "tests", "vendor", "bin"}, name) || strings.HasPrefix(name, ".")):
+			return fs.SkipDir
+		case !d.Type().IsRegular() || strings.HasSuffix(name, "_test.go") || !slices.Contains(written, filepath.Ext(name)):
+			return nil
+		}
+		b, err := os.ReadFile(path)
+		if first, _, _ := bytes.Cut(b, []byte("\n")); bytes.Contains(first, []byte("Code generated")) {
+			return err
+		}
+		room, _, _ := strings.Cut(strings.TrimPrefix(path, root+"/"), "/")
+		lines[room] += bytes.Count(b, []byte("\n"))
+		all += bytes.Count(b, []byte("\n"))
+		return err
+	})
+	if err != nil || all == 0 {
+		t.Fatalf("%d lines: %v", all, err)
+	}
+	for _, room := range slices.Sorted(maps.Keys(lines)) {
+		t.Logf("%6d %s", lines[room], room)
+	}
+	t.Logf("%6d", all)
+}
+
+// written are the extensions of files that people write.
+var written = []string{".go", ".c", ".h", ".js", ".css", ".html", ".sh", ".py"}
