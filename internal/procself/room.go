@@ -12,7 +12,7 @@ import (
 
 // Go reserves address space at its start, and each program has some threads: demesne's programs need so much of this process's limits.
 const (
-	addressSpace = 1536 << 20
+	addressSpace = 3 << 30
 	threads      = 48
 	manyThreads  = 1 << 13 // a limit above it is not counted: it would take longer than a run
 )
