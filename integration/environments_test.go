@@ -41,6 +41,7 @@ var environments = []struct {
 	{"Kubernetes, hostUsers: false", docker(container{userns: true})},
 	{"Kubernetes, hostUsers: false, seccompProfile: Unconfined", docker(container{userns: true, unconfined: true})},
 	{"mount refused by a security module", refusal("mount=13")},
+	{"links of unnamed files refused, as by AppArmor profiles without mediate_deleted", refusal("links=2")},
 	{"unit with SystemCallFilter=@system-service, systemd 252", refusal("~@system-service=kill")},
 	{"unit with SystemCallFilter=@system-service seccomp landlock_create_ruleset landlock_add_rule landlock_restrict_self", refusal("@sandbox=allow", "~@system-service=kill")},
 	{"unit with RestrictSUIDSGID=yes", refusal("openat2=38")},

@@ -186,6 +186,30 @@ func TestRefusedOpenat2(t *testing.T) {
 	}
 }
 
+// TestRefusedLinks copies files where a file without a name cannot get one, as under AppArmor profiles without mediate_deleted.
+func TestRefusedLinks(t *testing.T) {
+	b := newBox(t)
+	demesne := b.refusing("links=2")
+	do := func(args ...string) {
+		t.Helper()
+		if r := b.finish(demesne(args...)); r.code != 0 || r.stderr != "" {
+			t.Errorf("%q: %+v", args, r)
+		}
+	}
+	do("create", "--name", "one")
+	do("exec", "one", "-c", "echo kept > f; head -c 1000000 /dev/zero | tr '\\0' x > large")
+	for range 2 { // the second copy replaces the first
+		do("cp", "one:/workspace/f", b.dir+"/f")
+		do("cp", "one:/workspace/large", b.dir+"/large")
+		do("cp", b.dir+"/large", "one:/workspace/in")
+	}
+	do("exec", "one", "-c", "cmp large in")
+	if got := readFile(t, b.dir+"/f"); got != "kept\n" || len(readFile(t, b.dir+"/large")) != 1_000_000 {
+		t.Errorf("copied %q", got)
+	}
+	do("rm", "one")
+}
+
 // TestRefusedSockets checks callers whose filter refuses AF_UNIX sockets: systemd's RestrictAddressFamilies and the shells of
 // some agents. Runs keep their level, and a persistent sandbox keeps its files between commands.
 func TestRefusedSockets(t *testing.T) {

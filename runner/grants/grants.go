@@ -115,37 +115,41 @@ func (r Record) Write(run, key string) (name string, err error) {
 	// Unique is enough: the directory is closed to all but the caller and the runner.
 	name = key + "-" + strconv.FormatUint(rand.Uint64(), 16)
 	dir := filepath.Join(run, Subdir)
-	fd, named, err := create(dir, name)
+	err = put(dir, name, b, true)
+	// Not every file system has such files, and AppArmor finds no path of one: see apparmor.d(5), mediate_deleted.
+	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EISDIR) || errors.Is(err, unix.ENOENT) {
+		err = put(dir, name, b, false)
+	}
 	if err != nil {
-		return "", fmt.Errorf("write record of shared directories: %w", err)
-	}
-	n, err := unix.Write(fd, b)
-	if err == nil && n < len(b) {
-		err = io.ErrShortWrite
-	}
-	if err == nil {
-		err = mark(fd, dir, name)
-	}
-	if err == nil && !named {
-		err = unix.Linkat(unix.AT_FDCWD, "/proc/self/fd/"+strconv.Itoa(fd), unix.AT_FDCWD, filepath.Join(dir, name), unix.AT_SYMLINK_FOLLOW)
-	}
-	if err = errors.Join(err, unix.Close(fd)); err != nil {
 		Remove(run, name)
 		return "", fmt.Errorf("write record of shared directories: %w", err)
 	}
 	return name, nil
 }
 
-// create creates the file of a record, without a name where the file system can do so (open(2), O_TMPFILE). Write then
-// names the whole file, and a reaper that runs at the same time never sees a part of a record.
-func create(dir, name string) (fd int, named bool, err error) {
-	// os.OpenFile would ask the poller first, in four more calls.
-	fd, err = unix.Open(dir, unix.O_WRONLY|unix.O_TMPFILE|unix.O_CLOEXEC, 0o600)
-	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EISDIR) {
-		fd, err = unix.Open(filepath.Join(dir, name), unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC, 0o600)
-		return fd, true, err
+// put writes the file of a record. With unnamed it has no name (open(2), O_TMPFILE) until it is whole: a reaper that runs at
+// the same time never sees a part of a record.
+func put(dir, name string, record []byte, unnamed bool) error {
+	path, at, how := filepath.Join(dir, name), dir, unix.O_TMPFILE
+	if !unnamed {
+		at, how = path, unix.O_CREAT|unix.O_EXCL
 	}
-	return fd, false, err
+	// os.OpenFile would ask the poller first, in four more calls.
+	fd, err := unix.Open(at, how|unix.O_WRONLY|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return err
+	}
+	n, err := unix.Write(fd, record)
+	if err == nil && n < len(record) {
+		err = io.ErrShortWrite
+	}
+	if err == nil {
+		err = mark(fd, dir, name)
+	}
+	if err == nil && unnamed {
+		err = unix.Linkat(unix.AT_FDCWD, "/proc/self/fd/"+strconv.Itoa(fd), unix.AT_FDCWD, path, unix.AT_SYMLINK_FOLLOW)
+	}
+	return errors.Join(err, unix.Close(fd))
 }
 
 // markKey names the attribute that a record has in a directory of another user. Its value is the record's name. A

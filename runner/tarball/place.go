@@ -86,13 +86,14 @@ func (u *unpacker) setDirTimes() error {
 }
 
 // settle gives a nameless file its name. If the name exists, the file briefly gets a temporary name and replaces it
-// by rename. Landlock before ABI 2 does not allow links between directories, so settle then copies the file.
+// by rename. Landlock before ABI 2 does not allow links between directories, and AppArmor may find no path of the file
+// (ENOENT), so settle then copies the file.
 func (u *unpacker) settle(f *os.File, name string, m meta, c content) error {
 	err := u.link(f, name)
-	switch {
-	case errors.Is(err, fs.ErrExist):
-		return u.replace(name, func(temp string) error { return u.link(f, temp) })
-	case errors.Is(err, unix.EXDEV):
+	if errors.Is(err, fs.ErrExist) {
+		err = u.replace(name, func(temp string) error { return u.link(f, temp) })
+	}
+	if errors.Is(err, unix.EXDEV) || errors.Is(err, unix.ENOENT) {
 		return u.beside(name, m, c, c.in(f))
 	}
 	return err

@@ -2,8 +2,9 @@
 // table below, or AF_ and the name of a family, of which socket(2) then makes no socket. @mount is systemd's group of
 // that name. ~@system-service is what systemd 252 knows and leaves out of that group: Landlock and seccomp(2) too, which
 // are @sandbox. ERROR is an error's number, or "kill": the call then ends the process with SIGSYS, as in systemd's units;
-// or "allow", for a call that a later group has too.
+// or "allow", for a call that a later group has too. links is linkat(2) of /proc/self/fd, which names a file without a name.
 #define _GNU_SOURCE
+#include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <stddef.h>
@@ -62,6 +63,12 @@ int main(int argc, char **argv) {
 		for (i = 0; i < sizeof calls / sizeof *calls; i++)
 			if (!strcmp(what, calls[i].name))
 				refuse(calls[i].value, how);
+		if (!strcmp(what, "links")) {
+			add((struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_linkat, 0, 4));
+			add((struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[4])));
+			refuse(AT_SYMLINK_FOLLOW, how);
+			add((struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)));
+		}
 		if (!strncmp(what, "AF_", 3) && k < 8) {
 			family[k] = what;
 			hows[k++] = how;
