@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"demesne/runner/ipc"
+	"demesne/runner/userns"
 )
 
 // built are the programs that Connect and Enter start, built once for all tests.
@@ -233,6 +234,11 @@ func TestPrepareOwned(t *testing.T) {
 		t.Errorf("write to it: %v", err)
 	}
 	if realRoot() {
+		parent := filepath.Join(t.TempDir(), "demesne")
+		(&runDir{sandboxRoot: filepath.Join(parent, "sandboxes")}).makeSandboxRoot(userns.ModeMinimal)
+		if st, err := os.Stat(parent); err != nil || st.Mode().Perm() != 0o755 {
+			t.Errorf("images of the sandboxes' ids lie below it: %v, %v", st.Mode(), err)
+		}
 		closed := filepath.Join(t.TempDir(), "closed")
 		if err := os.Mkdir(closed, 0o700); err != nil {
 			t.Fatal(err)

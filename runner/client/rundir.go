@@ -448,6 +448,9 @@ func findProgram(name, libexec string) (string, error) {
 // fails too and reports it in the receipt.
 func (d *runDir) makeSandboxRoot(mode string) {
 	if d.sandboxRoot != "" {
+		if realRoot() { // the directory of images beside it has files of other ids, also where this runner has no namespaces
+			os.MkdirAll(filepath.Dir(d.sandboxRoot), 0o755)
+		}
 		prepareOwned(d.sandboxRoot, mode == userns.ModeRoot)
 	}
 }
