@@ -296,7 +296,7 @@ func explainRefused(r *userns.Refused, f diagnose.Facts) (why, fix string) {
 	case r.Step == userns.StepMap && r.Errno == syscall.EPERM && os.Geteuid() == 0:
 		return "uid 0 without CAP_SETFCAP may not map itself into a user namespace",
 			"bwrap --cap-add CAP_SETFCAP …   # or run demesne as another uid"
-	case r.Step == userns.StepSlaves, r.Step == userns.StepAttributes, r.Step == userns.StepKilled:
+	case r.Step == userns.StepPrivate, r.Step == userns.StepSlaves, r.Step == userns.StepAttributes, r.Step == userns.StepKilled:
 		return diagnose.Mounts(r, f)
 	case r.Step == userns.StepNested:
 		f.Privileged = false // its own rights do not apply in the runner's namespace

@@ -19,6 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"demesne/runner/doctor/diagnose"
 	"demesne/runner/ipc"
 	"demesne/runner/userns"
 )
@@ -245,6 +246,19 @@ func TestPrepareOwned(t *testing.T) {
 		}
 		if err := prepareOwned(filepath.Join(closed, "trees"), realRoot()); err == nil {
 			t.Error("made where the sandboxes' ids cannot go")
+		}
+	}
+}
+
+func TestExplainRefused(t *testing.T) {
+	f := diagnose.Facts{Profile: "docker-default (enforce)"}
+	for step, want := range map[userns.Step]string{
+		userns.StepPrivate: "the AppArmor profile docker-default forbids mounts",
+		userns.StepSlaves:  "the AppArmor profile docker-default forbids mounts",
+		userns.StepNested:  "the AppArmor profile docker-default does not allow user namespaces",
+	} {
+		if why, _ := explainRefused(&userns.Refused{Step: step, Errno: unix.EACCES}, f); !strings.HasPrefix(why, want) {
+			t.Errorf("%q: %q", why, want)
 		}
 	}
 }

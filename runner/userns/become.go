@@ -34,7 +34,7 @@ func Become(argv []string) int {
 // become returns the step that failed.
 func become(ctl, program int, argv []string) (failed Step, err error) {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-		return stepPrivate, err
+		return StepPrivate, err
 	}
 	// This follows the id change, which clears the setting (PR_SET_PDEATHSIG, prctl(2)). A caller that died before
 	// this point does not read the 'd'.

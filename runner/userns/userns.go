@@ -82,7 +82,8 @@ const (
 	stepGroups
 	stepJoin
 	stepNetwork
-	stepPrivate
+	// StepPrivate is the first mount of an unpack.
+	StepPrivate
 	// StepExecute is the last step: after it, the program runs.
 	StepExecute
 	// StepMap happens in the caller: the kernel refused the id map. Since Linux 5.12, uid 0 can map itself only with
@@ -111,7 +112,7 @@ func steps() map[Step]string {
 		stepGroups:     "drop supplementary groups",
 		stepJoin:       "join user namespace",
 		stepNetwork:    "unshare mount and network namespaces",
-		stepPrivate:    "make mounts private",
+		StepPrivate:    "make mounts private",
 		StepExecute:    "execute program",
 		StepMap:        "write id map",
 		StepSlaves:     "make mounts slaves",
