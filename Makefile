@@ -52,12 +52,12 @@ demo: build
 test-nested: build
 	@RUN='^Test(Environments|Refused|Nested|Rung|ImageMaps)' PKG=./integration GO="$(GO)" integration/test.sh
 
-# Boots Debian 12 and 13 in qemu, and tries logins, units, sysctls and security modules there. Needs root, and up to an hour.
-# PARTS=unit tries only the server as a unit, with limits of control groups, in some minutes.
+# Boots Debian 12 and 13 in qemu, and tries logins, units, sysctls and security modules there. Needs root, and up to 40 minutes.
+# PARTS=unit tries only the server as a unit, with limits of control groups. UPDATE=1 writes docs/reference/environments.md.
 test-vm: build
 	@integration/machines/vm.sh
 
-# Boots Debian for arm64 in qemu, which emulates it. Needs root and C compilers for arm64, and up to 25 minutes.
+# Boots Debian for arm64 in qemu, which emulates it. Needs root and C compilers for arm64, and some minutes.
 test-arm64: cross
 	@integration/machines/arm64.sh
 

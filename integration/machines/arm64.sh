@@ -1,6 +1,7 @@
 #!/bin/bash
 # make test-arm64: runs demesne on Debian's kernel for arm64, which qemu emulates: check, run, session, network, image, MCP and an
-# agent, as root and as an ordinary user. By hand: it takes minutes. The whole system is in the machine's memory.
+# agent, as root and as an ordinary user. By hand: it takes minutes. It fails if a row is worse than docs/reference/environments.md
+# says; UPDATE=1 writes the rows there. The whole system is in the machine's memory.
 set -eu
 cd "$(dirname "$0")/../.."
 cache=${DEMESNE_VM:-/var/tmp/demesne-vm}/arm64
@@ -43,3 +44,5 @@ tar -C "$work/image" -cf "$work/add/demesne/image.tar" .
 timeout --foreground "${TIMEOUT:-25m}" qemu-system-aarch64 -machine virt -cpu max,pauth-impdef=on -accel tcg,thread=multi -smp 2 -m 3G -nic none -display none \
   -no-reboot -kernel "$cache/kernel" -initrd "$work/initrd" -append 'console=ttyAMA0 quiet panic=-1' -serial stdio -monitor none </dev/null | tee "$work/console"
 tr -d '\r' <"$work/console" | grep -qx 'arm64: passed' || { echo "arm64: failed"; exit 1; }
+echo "== took $SECONDS s"
+integration/machines/page.sh "$work/console"

@@ -41,7 +41,7 @@ demesne mcp <<<'{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protoco
 cell yes mcp
 demesne agent run --script 'echo Done.' Work. </dev/null | grep -q Done.
 cell yes agent
-demesne build -t local/made /demesne/context </dev/null >/dev/null
+demesne build --no-cache -t local/made /demesne/context </dev/null >/dev/null
 cell yes build
 rm -f "$log"
 printf '\nrow: | %s |' "$name"

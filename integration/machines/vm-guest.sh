@@ -9,15 +9,18 @@ row() { bash /demesne/row.sh "$@"; }
 # as_user runs a command as the user, without what a login sets, such as cron does. In a session of PAM it has /run/user/1000.
 as_user() { setpriv --reuid user --regid user --init-groups env -i HOME=/home/user USER=user LOGNAME=user PATH=$PATH ROW_TIMEOUT=$ROW_TIMEOUT "$@"; }
 login() { systemd-run --quiet --wait --pipe --uid=user -p PAMName=login -p WorkingDirectory=/home/user -E PATH=$PATH -E ROW_TIMEOUT=$ROW_TIMEOUT "$@"; }
-unit() { # NAME SETTING…: a row of a system unit of the user
-  local name=$1 args=()
+unit() { # NAME SETTING…: a row of a system unit, whose home is its StateDirectory=, or else a directory of the user
+  local name=$1 args=() home
   shift
-  for s in "$@"; do args+=(-p "$s"); done
-  wrap=(systemd-run --quiet --wait --pipe "${args[@]}" -p WorkingDirectory=/tmp -E PATH=$PATH -E HOME=/tmp/unit)
-  row "$system: $name" "${wrap[@]}"
+  home=$(mktemp -d /tmp/unit.XXXXXX)
+  chown user: "$home"
+  for s; do
+    args+=(-p "$s")
+    [[ $s != StateDirectory=* ]] || home=/var/lib/${s#*=}
+  done
+  row "$system: $name" systemd-run --quiet --wait --pipe "${args[@]}" -p WorkingDirectory=/ -E PATH=$PATH -E HOME="$home"
 }
 sh /demesne/world.sh || echo "vm: no network"
-mkdir -p -m 1777 /tmp/unit
 echo "== $system, $(cut -d. -f1 /proc/uptime) s; security modules: $(cat /sys/kernel/security/lsm)"
 parts=,$(sed 's/.*rows=\([^ ]*\).*/\1/' /proc/cmdline),
 part() { [[ $parts = *,$1,* ]]; }
@@ -46,10 +49,11 @@ people() {
 }
 units() {
   unit "unit with DynamicUser=yes" DynamicUser=yes
+  unit "unit with DynamicUser=yes, User=, StateDirectory=" DynamicUser=yes User=demesne-dynamic StateDirectory=demesne-dynamic
   unit "unit with User=, NoNewPrivileges=yes" User=user NoNewPrivileges=yes
   unit "unit with SystemCallFilter=@system-service" User=user SystemCallFilter=@system-service
   unit "unit with RestrictNamespaces=yes" User=user RestrictNamespaces=yes
-  unit "unit with ProtectSystem=strict, PrivateTmp=yes, ProtectHome=yes" User=user ProtectSystem=strict PrivateTmp=yes ProtectHome=yes StateDirectory=demesne-unit
+  unit "unit with ProtectSystem=strict, PrivateTmp=yes, ProtectHome=yes, StateDirectory=" User=user ProtectSystem=strict PrivateTmp=yes ProtectHome=yes StateDirectory=demesne-unit
   unit "unit with ProcSubset=pid, ProtectProc=invisible" User=user ProcSubset=pid ProtectProc=invisible
   unit "unit with PrivateUsers=yes" User=user PrivateUsers=yes
 }
@@ -83,7 +87,7 @@ END
   apparmor_parser -r /etc/apparmor.d/docker-default && row "$system, root, AppArmor profile docker-default" aa-exec -p docker-default --
   login bash /demesne/row.sh "$system, a user, AppArmor profile docker-default" aa-exec -p docker-default --
   # A kernel that asks profiles about user namespaces, as Ubuntu's restriction does.
-  if [ -e /sys/kernel/security/apparmor/features/namespaces/userns_create ]; then
+  if grep -qs userns_create /sys/kernel/security/apparmor/features/namespaces/mask; then
     printf '%s\n' 'abi <abi/4.0>,' 'profile restricted flags=(attach_disconnected) {' file, capability, network, unix, signal, ptrace, mount, remount, \
       umount, pivot_root, change_profile, dbus, mqueue, io_uring, '}' >/etc/apparmor.d/restricted
     apparmor_parser -r /etc/apparmor.d/restricted
@@ -101,6 +105,6 @@ lsm() {
   login bash /demesne/row.sh "$system, lsm= without landlock, a user"
 }
 for p in people units sysctls apparmor lsm; do
-  ! part $p || $p
+  ! part $p || { SECONDS=0 && $p && echo "== $p took $SECONDS s"; }
 done
 echo "vm: passed"
