@@ -1,6 +1,8 @@
 package seccomp
 
 import (
+	"slices"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -77,110 +79,107 @@ func (c cond) offset() uint32 {
 // The blocks come first because, of the calls that pass, only those with conditions run the program. For a
 // number whose arguments are not examined, the kernel (≥ 5.11) detects that the answer is always allow and
 // skips the program.
-func compile(rules []rule, otherwise action) ([]unix.SockFilter, error) {
-	prog := prologue()
-	done := map[uint32]bool{}
-	flat := map[action][]uint32{}
-	var answers []action
-	for _, r := range rules {
+func compile(rules []rule, otherwise action) (prog []unix.SockFilter, err error) {
+	// Each sandbox's PID 1 compiles two programs, and keeps every page that this writes to.
+	prog = prologue(make([]unix.SockFilter, 0, 384))
+	var done []uint32
+	var flat []returned
+	for i, r := range rules {
 		for _, nr := range r.calls {
-			if done[nr] {
+			if slices.Contains(done, nr) {
 				continue
 			}
-			done[nr] = true
-			mine := rulesOf(rules, nr)
-			if len(mine[0].when) == 0 {
-				if flat[mine[0].do] == nil {
-					answers = append(answers, mine[0].do)
-				}
-				flat[mine[0].do] = append(flat[mine[0].do], nr)
-				continue
-			}
-			b, err := block(nr, mine, otherwise)
-			if err != nil {
+			done = append(done, nr)
+			if len(r.when) == 0 {
+				flat = addCall(flat, r.do, nr)
+			} else if prog, err = block(prog, nr, rules[i:], otherwise); err != nil {
 				return nil, err
 			}
-			prog = append(prog, b...)
 		}
 	}
-	for _, a := range answers {
-		b, err := group(flat[a], a)
-		if err != nil {
+	for _, a := range flat {
+		if prog, err = group(prog, a); err != nil {
 			return nil, err
 		}
-		prog = append(prog, b...)
 	}
 	return append(prog, ret(otherwise)), nil
 }
 
-func prologue() []unix.SockFilter {
-	p := []unix.SockFilter{load(offArch), jump(unix.BPF_JEQ, auditArch, 1, 0), ret(kill), load(offNR)}
-	return append(p, refuseUnknown(reviewed)...)
+// A returned is an action, and the calls without conditions that return it.
+type returned struct {
+	do    action
+	calls []uint32
 }
 
-func rulesOf(rules []rule, nr uint32) []rule {
-	var mine []rule
+// addCall adds a call that returns do.
+func addCall(flat []returned, do action, nr uint32) []returned {
+	i := slices.IndexFunc(flat, func(a returned) bool { return a.do == do })
+	if i < 0 {
+		i, flat = len(flat), append(flat, returned{do: do})
+	}
+	flat[i].calls = append(flat[i].calls, nr)
+	return flat
+}
+
+func prologue(prog []unix.SockFilter) []unix.SockFilter {
+	prog = append(prog, load(offArch), jump(unix.BPF_JEQ, auditArch, 1, 0), ret(kill), load(offNR))
+	return refuseUnknown(prog, reviewed)
+}
+
+// block appends the code for one call. It overwrites the number in the accumulator, so it ends in a return.
+func block(prog []unix.SockFilter, nr uint32, rules []rule, otherwise action) ([]unix.SockFilter, error) {
+	start := len(prog)
+	prog = append(prog, unix.SockFilter{}) // jumps over the rest if the number is another one
 	for _, r := range rules {
-		for _, c := range r.calls {
-			if c == nr {
-				mine = append(mine, r)
-			}
+		if slices.Contains(r.calls, nr) {
+			prog = test(prog, r)
 		}
 	}
-	return mine
-}
-
-// block returns the code for one call. It overwrites the number in the accumulator, so it ends in a return.
-func block(nr uint32, rules []rule, otherwise action) ([]unix.SockFilter, error) {
-	var body []unix.SockFilter
-	for _, r := range rules {
-		body = append(body, test(r)...)
-	}
-	body = append(body, ret(otherwise))
-	if len(body) > 255 {
+	prog = append(prog, ret(otherwise))
+	rest := len(prog) - start - 1
+	if rest > 255 {
 		return nil, errTooLong
 	}
-	return append([]unix.SockFilter{jump(unix.BPF_JEQ, nr, 0, uint8(len(body)))}, body...), nil
+	prog[start] = jump(unix.BPF_JEQ, nr, 0, uint8(rest))
+	return prog, nil
 }
 
-// test returns r.do if all of r.when hold, else continues after its own code.
-func test(r rule) []unix.SockFilter {
-	out := []unix.SockFilter{ret(r.do)}
-	for i := len(r.when) - 1; i >= 0; i-- {
-		c, miss := r.when[i], uint8(len(out))
-		head := []unix.SockFilter{load(c.offset())}
+// test appends code that returns r.do if all of r.when hold, and else continues after itself.
+func test(prog []unix.SockFilter, r rule) []unix.SockFilter {
+	start := len(prog)
+	for _, c := range r.when {
+		prog = append(prog, load(c.offset()))
 		switch {
 		case c.any:
-			head = append(head, jump(unix.BPF_JSET, c.mask, 0, miss))
+			prog = append(prog, jump(unix.BPF_JSET, c.mask, 0, 1))
 		case c.most:
-			head = append(head, jump(unix.BPF_JGT, c.want, miss, 0))
+			prog = append(prog, jump(unix.BPF_JGT, c.want, 1, 0))
 		case c.mask == all:
-			head = append(head, jump(unix.BPF_JEQ, c.want, 0, miss))
+			prog = append(prog, jump(unix.BPF_JEQ, c.want, 0, 1))
 		default:
-			head = append(head,
+			prog = append(prog,
 				unix.SockFilter{Code: unix.BPF_ALU | unix.BPF_AND | unix.BPF_K, K: c.mask},
-				jump(unix.BPF_JEQ, c.want, 0, miss))
+				jump(unix.BPF_JEQ, c.want, 0, 1))
 		}
-		out = append(head, out...)
 	}
-	return out
+	prog = append(prog, ret(r.do))
+	for i := start; i < len(prog); i++ { // a jump by 1 leads to the end
+		end := uint8(len(prog) - 1 - i)
+		prog[i].Jt, prog[i].Jf = prog[i].Jt*end, prog[i].Jf*end
+	}
+	return prog
 }
 
-// group returns a for each of calls.
-func group(calls []uint32, a action) ([]unix.SockFilter, error) {
-	if len(calls) > 255 {
+// group appends code that returns a.do for each of a.calls.
+func group(prog []unix.SockFilter, a returned) ([]unix.SockFilter, error) {
+	if len(a.calls) > 255 {
 		return nil, errTooLong
 	}
-	var b []unix.SockFilter
-	for i, nr := range calls {
-		left := uint8(len(calls) - 1 - i)
-		miss := uint8(0)
-		if left == 0 {
-			miss = 1
-		}
-		b = append(b, jump(unix.BPF_JEQ, nr, left, miss))
+	for i, nr := range a.calls {
+		prog = append(prog, jump(unix.BPF_JEQ, nr, uint8(len(a.calls)-1-i), 0))
 	}
-	return append(b, ret(a)), nil
+	prog[len(prog)-1].Jf = 1
+	return append(prog, ret(a.do)), nil
 }
 
 func load(off uint32) unix.SockFilter {

@@ -33,7 +33,7 @@ const (
 
 // rules returns the whole list for o.
 func rules(o pid1api.SeccompOptions) []rule {
-	var r []rule
+	r := make([]rule, 0, 96)
 	if o.NoSUID {
 		r = append(r, noSUID()...)
 	}
