@@ -141,8 +141,8 @@ func listedThreads() (n int, last uint32) {
 		return 0, 0
 	}
 	defer unix.Close(fd)
-	// Far more than PID 1's threads need: 24 bytes each.
-	buf := make([]byte, 32<<10)
+	// Far more than PID 1's threads need: 24 bytes each. More would make the stack grow, which stays large.
+	buf := make([]byte, 4<<10)
 	size, err := unix.Getdents(fd, buf)
 	if err != nil {
 		return 0, 0
