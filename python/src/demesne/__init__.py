@@ -5,8 +5,8 @@
     with Sandbox() as sandbox:
         print(sandbox.run("id").stdout)
 
-Sizes are bytes and times are seconds. Every error is a subclass of DemesneError. A command that fails is a Result and not an
-error; a sandbox that ends during a command raises SandboxLost.
+Sizes are bytes and times are seconds. Every error is a subclass of DemesneError. A command that fails is a Result and
+not an error; a sandbox that ends during a command raises SandboxLost.
 """
 
 from ._errors import (

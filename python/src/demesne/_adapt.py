@@ -6,11 +6,33 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from pydantic import BaseModel
+
 from ._async import AsyncSandbox
 from ._errors import DemesneError
 
 CLOSED = "none.invalid"  # a rule for a name that does not exist: set_network may open the sandbox's network later
 MAX_ARCHIVE = 1 << 30  # bytes of a directory that is downloaded
+
+
+class Arguments(BaseModel, frozen=True):
+    """The arguments of Sandbox: sizes in bytes, and ttl in seconds. env has variables of all commands."""
+
+    image: str | None = None
+    env: dict[str, str] = {}
+    cpus: float | None = None
+    memory: int | None = None
+    disk: int | None = None
+    pids: int | None = None
+    network: str | None = None
+    allow: tuple[str, ...] = ()
+    deny: tuple[str, ...] = ()
+    ttl: int = 3600
+
+
+def address(text: str) -> str:
+    """A rule for all ports of an address or a range."""
+    return f"[{text}]:*" if ":" in text else f"{text}:*"
 
 
 @contextlib.contextmanager
@@ -23,7 +45,7 @@ def raising(made: Callable[[DemesneError], Exception], only: type[DemesneError] 
 
 
 def check_file(info: Mapping[str, Any] | None, path: str, reads: bool) -> int:
-    """Raises the error of a path that is not a file, and returns the size of the file. info is the path's Sandbox.stat."""
+    """Returns the size of a file, or raises the error of a path that is not one. info is the path's Sandbox.stat."""
     if info is None:
         if reads:
             raise FileNotFoundError(f"{path}: no such file")

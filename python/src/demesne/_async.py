@@ -6,11 +6,11 @@ import asyncio
 import functools
 from concurrent.futures import ThreadPoolExecutor
 
-from ._sandbox import MAX_OUTPUT, Client, Files, Result, Sandbox
+from ._sandbox import MAX_OUTPUT, Client, Result, Sandbox
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
     from typing import Any, TypeVar
 
     T = TypeVar("T")
@@ -25,21 +25,22 @@ async def _away(call: Callable[..., T], *args: Any, **options: Any) -> T:
 class AsyncFiles:
     """Files of a sandbox: the methods of Files, to be awaited."""
 
-    def __init__(self, files: Files) -> None:
-        self._files = files
+    def __init__(self, of: Any) -> None:
+        self._of = of
 
     def __getattr__(self, name: str) -> Any:
-        return functools.partial(_away, getattr(self._files, name))
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return functools.partial(_away, getattr(self._of, name))
 
 
-class AsyncSandbox:
-    """A sandbox for asyncio. It is made by await AsyncSandbox.create(...) or in an async with statement; arguments, methods
-    and errors are those of Sandbox, and each method is to be awaited.
+class AsyncSandbox(AsyncFiles):
+    """A sandbox for asyncio. It is made by await AsyncSandbox.create(...) or in an async with statement; arguments,
+    methods and errors are those of Sandbox, and each method is to be awaited.
     """
 
     def __init__(self, image: str | None = None, **options: Any) -> None:
-        self._arguments: tuple[str | None, dict[str, Any]] = (image, options)
-        self.sandbox: Sandbox
+        self._make = functools.partial(Sandbox, image, **options)
 
     @classmethod
     async def create(cls, image: str | None = None, **options: Any) -> AsyncSandbox:
@@ -49,35 +50,24 @@ class AsyncSandbox:
     @classmethod
     async def connect(cls, id: str, client: Client | None = None) -> AsyncSandbox:
         """Returns a sandbox by its id or name. Raises NotFound."""
-        return cls._of(await _away(Sandbox.connect, id, client))
+        return cls()._set(await _away(Sandbox.connect, id, client))
 
-    @classmethod
-    def _of(cls, sandbox: Sandbox) -> AsyncSandbox:
-        made = cls()
-        made.sandbox, made.files = sandbox, AsyncFiles(sandbox.files)
-        return made
+    def _set(self, sandbox: Sandbox) -> AsyncSandbox:
+        self.sandbox = self._of = sandbox
+        self.id, self.files = sandbox.id, AsyncFiles(sandbox.files)
+        return self
 
     async def __aenter__(self) -> AsyncSandbox:
-        if "sandbox" not in self.__dict__:
-            image, options = self._arguments
-            self.sandbox = await _away(Sandbox, image, **options)
-            self.files = AsyncFiles(self.sandbox.files)
-        return self
+        return self if "_of" in self.__dict__ else self._set(await _away(self._make))
 
     async def __aexit__(self, *_: object) -> None:
         await _away(self.sandbox.kill)
 
-    @property
-    def id(self) -> str:
-        return self.sandbox.id
-
     async def run(
-        self, command: str | Sequence[str], *, cwd: str | None = None, env: Mapping[str, str] | None = None,
-        user: str | None = None, input: str | bytes | None = None, timeout: float | None = None, check: bool = False,
-        max_output: int = MAX_OUTPUT,
+        self, command: str | Sequence[str], *, check: bool = False, max_output: int = MAX_OUTPUT, **options: Any
     ) -> Result:
-        """Runs a command as Sandbox.run does. Cancelling the call ends the command."""
-        output = await _away(self.sandbox.stream, command, cwd=cwd, env=env, user=user, input=input, timeout=timeout)
+        """Runs a command as Sandbox.run does, with its arguments. Cancelling the call ends the command."""
+        output = await _away(self.sandbox.stream, command, **options)
         try:
             return await _away(output.result, check, max_output)
         except asyncio.CancelledError:
@@ -86,9 +76,4 @@ class AsyncSandbox:
 
     async def fork(self, name: str | None = None) -> AsyncSandbox:
         """Returns a new sandbox with the files of this one."""
-        return self._of(await _away(self.sandbox.fork, name))
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_") or name == "sandbox":
-            raise AttributeError(name)
-        return functools.partial(_away, getattr(self.sandbox, name))
+        return AsyncSandbox()._set(await _away(self.sandbox.fork, name))

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from typing import Any, NamedTuple
+from typing import Any
 
 import yaml
+
+from ._adapt import address
 
 IGNORED = {"init", "tty", "stdin_open", "restart", "stop_grace_period"}
 UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
@@ -44,14 +46,11 @@ class _Node:
         return int(size[1]) * UNITS[size[2]]
 
 
-class Service(NamedTuple):
-    arguments: dict[str, Any]  # of Sandbox
-    built: str | None  # the file of a build
-    argv: list[str]
+Service = tuple[dict[str, Any], str | None, list[str]]  # arguments of Sandbox, the file of a build, and argv
 
 
 def read(file: str) -> dict[str, Service]:
-    """Returns the services of a file, first the one called default. Raises ValueError with the line of what is not supported."""
+    """Returns the services of a file, first the one called default. Raises ValueError with the line that is refused."""
     with open(file) as text:
         root = yaml.compose(text, yaml.SafeLoader)
     parts = _Node(file, root).items() if root else {}
@@ -60,9 +59,10 @@ def read(file: str) -> dict[str, Service]:
     found = {name: _service(part) for name, part in parts["services"].items().items()}
     for key, part in parts.items():
         if key == "x-inspect-network":
-            for service in found.values():
-                service.arguments.update(_network(part))
-        elif key not in ("services", "version", "name") and not (key.startswith("x-") and key != "x-inspect_docker_sandbox"):
+            rules = _network(part)
+            for arguments, _, _ in found.values():
+                arguments.update(rules)
+        elif key == "x-inspect_docker_sandbox" or not (key in ("services", "version", "name") or key.startswith("x-")):
             raise part.refuse()
     return dict(sorted(found.items(), key=lambda one: one[0] != "default"))
 
@@ -76,7 +76,8 @@ def _service(service: _Node) -> Service:
         elif key == "build":
             built = _build(part)
         elif key in argv:
-            argv[key] = shlex.split(part.text()) if isinstance(part.node, yaml.ScalarNode) else [one.text() for one in part.each()]
+            words = isinstance(part.node, yaml.ScalarNode)
+            argv[key] = shlex.split(part.text()) if words else [one.text() for one in part.each()]
         elif key == "environment":
             arguments["env"] = _environment(part)
         elif key == "cpus":
@@ -91,15 +92,16 @@ def _service(service: _Node) -> Service:
             part.each()  # all sandboxes exist before the first command starts; a condition is refused
         elif key not in IGNORED and not key.startswith("x-"):
             raise part.refuse()
-    return Service(arguments, built, argv["entrypoint"] + argv["command"])
+    return arguments, built, argv["entrypoint"] + argv["command"]
 
 
 def _build(part: _Node) -> str:
     keys = {"context": part} if isinstance(part.node, yaml.ScalarNode) else part.items()
     for key in keys.keys() - {"context", "dockerfile"}:
         raise keys[key].refuse()
-    context = os.path.join(os.path.dirname(os.path.abspath(part.file)), keys["context"].text() if "context" in keys else ".")
-    return os.path.normpath(os.path.join(context, keys["dockerfile"].text() if "dockerfile" in keys else "Dockerfile"))
+    names = [keys[key].text() for key in ("context", "dockerfile") if key in keys]
+    names += [] if "dockerfile" in keys else ["Dockerfile"]
+    return os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(part.file)), *names))
 
 
 def _environment(part: _Node) -> dict[str, str]:
@@ -123,7 +125,7 @@ def _network(part: _Node) -> dict[str, Any]:
             elif key == "allow_domains":
                 rules["allow"].append(one.text())
             elif key == "allow_cidr":
-                rules["allow"].append(f"[{one.text()}]:*" if ":" in one.text() else f"{one.text()}:*")
+                rules["allow"].append(address(one.text()))
             elif key == "allow_domains_ports":
                 entry = one.items()
                 if "protocol" in entry and entry["protocol"].text().upper() != "TCP":

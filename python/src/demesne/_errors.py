@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ._sandbox import Result
@@ -16,7 +18,7 @@ class DemesneError(Exception):
 
 
 class Unavailable(DemesneError):
-    """No server answers, and none could be started; or the machine has no room (503, 507)."""
+    """No server answers, and none could be started; or the machine has no room (502, 503, 507)."""
 
 
 class NotFound(DemesneError):
@@ -28,7 +30,7 @@ class Conflict(DemesneError):
 
 
 class InvalidRequest(DemesneError):
-    """The request cannot be done: an argument or a URL is wrong, or a program or an image does not exist (400, 413, 422)."""
+    """An argument or a URL is wrong, or a program or an image does not exist (400, 413, 422)."""
 
 
 class Refused(DemesneError):
@@ -40,21 +42,29 @@ class TooMany(DemesneError):
 
 
 class SandboxLost(DemesneError):
-    """The sandbox, its runner or the server ended during the call. A command then has no exit code, and may have had effects."""
+    """The sandbox, its runner or the server ended in a call. A command has no exit code, and may have had effects."""
 
 
 class CommandFailed(DemesneError):
     """A command ended with another exit code than 0, and its caller asked for an error. result has its output."""
 
     def __init__(self, result: Result) -> None:
-        super().__init__(f"command failed: {result.reason}, exit code {result.exit_code}: {result.stderr.strip()[-400:]}")
+        said = result.stderr.strip()[-400:]
+        super().__init__(f"command failed: {result.reason}, exit code {result.exit_code}: {said}")
         self.result = result
 
 
-def of_status(status: int, message: str) -> DemesneError:
-    """Returns the error that an answer means."""
+def of_answer(status: int, text: bytes) -> DemesneError:
+    """Returns the error that an answer means. Details that name what is wrong in a request are part of its text."""
     kinds: dict[int, type[DemesneError]] = {
         400: InvalidRequest, 401: Refused, 403: Refused, 404: NotFound, 409: Conflict, 413: InvalidRequest,
         422: InvalidRequest, 429: TooMany, 502: Unavailable, 503: Unavailable, 507: Unavailable,
     }
+    try:
+        said = json.loads(text)
+        data = [detail for detail in said.get("data") or [] if isinstance(detail, dict)]
+        details = [f"{detail.get('location', '')}: {detail.get('message', '')}" for detail in data]
+        message = "; ".join([said.get("message", ""), *details])
+    except ValueError:
+        message = text[:400].decode(errors="replace")
     return kinds.get(status, DemesneError)(message, status)

@@ -1,7 +1,6 @@
 """Requests to a server over its socket, and the start of one where none runs.
 
-HTTP/1.1 in as much as demesne serve speaks it: the standard library's client takes longer to import than the rest of the
-package, and a millisecond more for each call.
+http.client takes longer to import than the rest of the package: the first request imports it.
 """
 
 from __future__ import annotations
@@ -13,15 +12,17 @@ import socket
 import threading
 import time
 
-from ._errors import InvalidRequest, SandboxLost, Unavailable, of_status
+from ._errors import InvalidRequest, SandboxLost, Unavailable, of_answer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from http.client import HTTPResponse
     from typing import Any
 
 LINGER = "10s"  # how long the server stays after its last client
 START = 60.0  # seconds that it may take to start
+OTHER = 5.0  # seconds that a server of the same state may take to listen, or to end
 LOST = "what it did until then stays: see the server's log, and make another sandbox"
 
 _starting = threading.Lock()
@@ -34,80 +35,18 @@ def state() -> str:
 
 def quote(text: str) -> str:
     """Text as a part of a URL's path or query."""
-    return "".join(chr(b) if 48 <= b <= 57 or 65 <= b <= 90 or 97 <= b <= 122 or b in b"-._~" else f"%{b:02X}" for b in text.encode())
+    from urllib.parse import quote
+
+    return quote(text, safe="")
 
 
 def program() -> str:
     """The path of the program demesne: $DEMESNE_BIN, or that in PATH. Raises Unavailable without one."""
-    if given := os.environ.get("DEMESNE_BIN"):
-        return given
-    for directory in os.environ.get("PATH", os.defpath).split(os.pathsep):
-        if os.access(path := os.path.join(directory, "demesne"), os.X_OK):
-            return path
+    import shutil
+
+    if found := os.environ.get("DEMESNE_BIN") or shutil.which("demesne"):
+        return found
     raise Unavailable("demesne is not installed: put it into PATH, or name it by DEMESNE_BIN")
-
-
-class Connection:
-    """One connection, which one request uses at a time."""
-
-    def __init__(self, connected: socket.socket) -> None:
-        self.socket, self.file, self.rest = connected, connected.makefile("rb"), -1
-
-    def stale(self) -> bool:
-        """Whether the server has closed the connection, or sent something without a request."""
-        poll = select.poll()  # select(2) takes no descriptor above 1,023
-        poll.register(self.socket, select.POLLIN)
-        return bool(poll.poll(0))
-
-    def close(self) -> None:
-        try:
-            self.socket.shutdown(socket.SHUT_RDWR)  # wakes a thread that reads
-        except OSError:
-            pass
-        self.file.close()
-        self.socket.close()
-
-    def send(self, head: str, body: bytes) -> int:
-        """Sends a request, and returns the status of the answer, whose body is still to be read."""
-        self.socket.sendall(head.encode("latin-1") + body)
-        line = self._line()
-        if not line.startswith(b"HTTP/1.") or not line[9:12].isdigit():
-            raise Unavailable(f"the server does not speak HTTP: {line[:80]!r}")
-        status, headers = int(line[9:12]), {}
-        while (line := self._line()) != b"\r\n":
-            name, _, value = line.decode("latin-1").partition(":")
-            headers[name.lower()] = value.strip()
-        self.chunked = headers.get("transfer-encoding") == "chunked"
-        self.rest = 0 if status == 204 else int(headers.get("content-length", -1))
-        self.last = headers.get("connection", "").lower() == "close" or not self.chunked and self.rest < 0
-        return status
-
-    def chunks(self) -> Iterator[bytes]:
-        """The parts of the body, as they arrive."""
-        if self.chunked:
-            while size := int(self._line().split(b";")[0], 16):
-                yield self._exactly(size)
-                self._line()
-            self._line()
-        elif self.rest >= 0:
-            while self.rest > 0:
-                part = self._exactly(min(self.rest, 1 << 20))
-                self.rest -= len(part)
-                yield part
-        else:
-            yield self.file.read()
-
-    def _line(self) -> bytes:
-        line = self.file.readline(65536)
-        if not line.endswith(b"\n"):
-            raise ConnectionResetError("the server closed the connection")
-        return line
-
-    def _exactly(self, size: int) -> bytes:
-        part = self.file.read(size)
-        if len(part) < size:
-            raise ConnectionResetError("the server closed the connection")
-        return part
 
 
 class Transport:
@@ -119,70 +58,67 @@ class Transport:
     def __init__(self, url: str | None = None, token: str | None = None) -> None:
         url = (url or os.environ.get("DEMESNE_URL", "")).rstrip("/").removesuffix("/v1")
         self._own = not url
-        self._socket = os.path.join(state(), "server", "python.sock") if self._own else url.removeprefix("unix:")
-        self._host: tuple[str, int] | None = None
-        if url.startswith("http://"):
-            host, _, port = url.removeprefix("http://").rpartition(":")
-            if not host or not port.isdigit():
-                raise InvalidRequest(f"url {url!r}: must be http://HOST:PORT")
-            self._host = (host.strip("[]"), int(port))
-        elif url and not url.startswith("unix:"):
-            raise InvalidRequest(f"url {url!r}: must begin with http:// or unix:")
+        self._socket = url.removeprefix("unix:") or os.path.join(state(), "server", "python.sock")
+        scheme, _, rest = url.partition(":")
+        host, _, port = rest.removeprefix("//").rpartition(":")
+        if scheme not in ("", "unix", "http") or scheme == "http" and not (host and port.isdigit()):
+            raise InvalidRequest(f"url {url!r}: must be http://HOST:PORT or unix:PATH")
+        self._host = (host.strip("[]"), int(port)) if scheme == "http" else None
         self._token = token or os.environ.get("DEMESNE_TOKEN", "")
-        self._idle: list[Connection] = []
+        self._idle: list[socket.socket] = []
         self._pid = os.getpid()
 
-    def _dial(self) -> Connection:
+    def _dial(self) -> socket.socket:
         if self._host:
             connected = socket.create_connection(self._host)
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            return Connection(connected)
-        connected = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            return connected
+        connected = socket.socket(socket.AF_UNIX)
         try:
             connected.connect(self._socket)
         except OSError:
             connected.close()
             raise
-        return Connection(connected)
+        return connected
 
-    def _connect(self) -> Connection:
+    def _connect(self) -> socket.socket:
         try:
             return self._dial()
         except OSError as error:
             if not self._own:
-                raise Unavailable(f"connect to {self._socket}: {error}: start demesne serve, or correct DEMESNE_URL") from error
+                where = f"connect to {self._socket}: {error}"
+                raise Unavailable(f"{where}: start demesne serve, or correct DEMESNE_URL") from error
         with _starting:
             return self._start()
 
-    def _start(self) -> Connection:
+    def _start(self) -> socket.socket:
         """Starts the server, or waits for the one that another process starts."""
         import subprocess
 
         os.makedirs(os.path.dirname(self._socket), mode=0o700, exist_ok=True)
-        end = time.monotonic() + START
-        log = self._socket + ".log"
-        while True:
-            try:
-                return self._dial()
-            except OSError:
-                pass
-            with open(log, "wb") as to:
-                server = subprocess.Popen(
-                    [program(), "serve", "--http", "unix:" + self._socket, "--linger", LINGER],
-                    stdin=subprocess.DEVNULL, stdout=to, stderr=to, start_new_session=True, cwd="/",
-                )
-            while server.poll() is None and time.monotonic() < end:
+        begun, patience = time.monotonic(), START
+        server, said = None, "it does not answer"
+        with open(self._socket + ".log", "a+b") as log:
+            while time.monotonic() < begun + patience:
                 try:
                     return self._dial()
                 except OSError:
-                    time.sleep(0.005)
-            with open(log, errors="replace") as said:
-                text = said.read(4096).strip()
-            if "another server uses" not in text or time.monotonic() > end:
-                raise Unavailable(f"start demesne serve: {text or 'it does not answer'}")
-            time.sleep(0.05)  # the other one listens soon, or ends
-            if time.monotonic() > end - START + 5:
-                raise Unavailable("another demesne serve runs: name it by DEMESNE_URL, such as http://127.0.0.1:7480")
+                    pass
+                if server and server.poll() is not None:
+                    log.seek(0)
+                    said = log.read(4096).decode(errors="replace").strip()
+                    if "another server uses" not in said:
+                        break
+                    patience, server = OTHER, None
+                    time.sleep(0.05)
+                if server is None:
+                    log.truncate(0)
+                    server = subprocess.Popen(
+                        [program(), "serve", "--http", "unix:" + self._socket, "--linger", LINGER],
+                        stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd="/",
+                    )
+                time.sleep(0.005)
+        raise Unavailable(f"start demesne serve: {said}")
 
     def token(self) -> str:
         try:
@@ -193,66 +129,56 @@ class Transport:
             raise Unavailable(f"read the server's token: {error}") from error
         return self._token
 
-    def open(self, method: str, path: str, body: Any = None) -> Connection:
-        """Sends a request, and returns its connection, whose answer chunks reads. A body that is not bytes becomes JSON.
-        Raises the error that the answer means.
-        """
-        connection = self._idle_connection() or self._connect()
-        head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {self.token()}\r\n"
-        data = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
-        if body is not None:
-            kind = "octet-stream" if isinstance(body, bytes) else "json"
-            head += f"Content-Type: application/{kind}\r\n"
-        try:
-            status = connection.send(f"{head}Content-Length: {len(data)}\r\n\r\n", data)
-        except OSError as error:
-            connection.close()
-            raise SandboxLost(f"{method} {path}: {error}: {LOST}") from error
-        except BaseException:
-            connection.close()
-            raise
-        if status >= 300:
-            raise failure(status, b"".join(self.chunks(connection)))
-        return connection
+    def open(self, method: str, path: str, body: Any = None) -> Answer:
+        """Sends a request. A body that is not bytes becomes JSON. Raises the error that the answer means."""
+        from http.client import HTTPConnection, HTTPException
 
-    def _idle_connection(self) -> Connection | None:
+        data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
+        connection = HTTPConnection("localhost")
+        connection.sock = connected = self._idle_connection() or self._connect()
+        headers = {"Authorization": "Bearer " + self.token()}
+        if body is not None:
+            headers["Content-Type"] = f"application/{'octet-stream' if data is body else 'json'}"
+        try:
+            connection.request(method, path, data, headers)
+            answer = Answer(self, connected, connection.getresponse())
+        except BaseException as error:
+            connected.close()
+            if isinstance(error, OSError):
+                raise SandboxLost(f"{method} {path}: {error}: {LOST}") from error
+            if isinstance(error, HTTPException):
+                raise Unavailable(f"the server does not speak HTTP: {error!r}") from error
+            raise
+        if answer.response.status >= 300:
+            raise of_answer(answer.response.status, b"".join(answer.parts()))
+        return answer
+
+    def _idle_connection(self) -> socket.socket | None:
         if self._pid != os.getpid():  # a forked process has its own connections
             self._idle, self._pid = [], os.getpid()
         while True:
             try:
-                connection = self._idle.pop()
+                connected = self._idle.pop()
             except IndexError:  # another thread may have taken the last one
                 return None
-            if not connection.stale():
-                return connection
-            connection.close()
+            poll = select.poll()  # select(2) takes no descriptor above 1,023
+            poll.register(connected, select.POLLIN)
+            if not poll.poll(0):
+                return connected
+            connected.close()  # the server has closed it, or sent something without a request
 
-    def chunks(self, connection: Connection) -> Iterator[bytes]:
-        """The parts of an answer's body. After the last one the connection is kept for another request, and else closed."""
-        whole = False
-        try:
-            yield from connection.chunks()
-            whole = True
-        except (OSError, ValueError) as error:  # ValueError: another thread closed the connection
-            raise SandboxLost(f"read answer: {error}: {LOST}") from error
-        finally:
-            if whole and not connection.last:
-                self._idle.append(connection)
-            else:
-                connection.close()
+    def keep(self, connected: socket.socket) -> None:
+        """Keeps a connection for another request."""
+        self._idle.append(connected)
 
     def close(self) -> None:
         """Closes connections that no request uses."""
-        while connection := self._idle_connection():
-            connection.close()
+        while connected := self._idle_connection():
+            connected.close()
 
     def call(self, method: str, path: str, body: Any = None) -> bytes:
         """Returns the body of the answer. Raises the error that it means."""
-        return b"".join(self.chunks(self.open(method, path, body)))
-
-    def events(self, method: str, path: str, body: Any = None) -> Iterator[tuple[str, Any]]:
-        """The events of an answer, as name and data."""
-        return events(self.chunks(self.open(method, path, body)))
+        return b"".join(self.open(method, path, body).parts())
 
     def ask(self, method: str, path: str, body: Any = None) -> Any:
         """Returns the decoded body of the answer."""
@@ -260,30 +186,46 @@ class Transport:
         return json.loads(text) if text else None
 
 
-def failure(status: int, text: bytes) -> Exception:
-    """Returns the error of an answer. Details that name what is wrong in a request are part of its text."""
-    try:
-        said = json.loads(text)
-        message = said.get("message", "")
-        for detail in said.get("data") or []:
-            if isinstance(detail, dict):
-                message += f"; {detail.get('location', '')}: {detail.get('message', '')}"
-    except ValueError:
-        message = text[:400].decode(errors="replace")
-    return of_status(status, message)
+class Answer:
+    """An answer, whose body is still to be read."""
 
+    def __init__(self, transport: Transport, connected: socket.socket, response: HTTPResponse) -> None:
+        self._transport, self._socket, self.response = transport, connected, response
 
-def events(parts: Iterator[bytes]) -> Iterator[tuple[str, Any]]:
-    """The events of a stream, as name and data."""
-    left = b""
-    for part in parts:
-        *whole, left = (left + part).split(b"\n\n")
-        for event in whole:
-            name, data = "message", b""
-            for line in event.split(b"\n"):
-                if line.startswith(b"event:"):
-                    name = line[6:].strip().decode()
-                elif line.startswith(b"data:"):
-                    data += line[5:].strip()
-            if data:
-                yield name, json.loads(data)
+    def close(self) -> None:
+        """Closes the connection. A thread that reads from it gets SandboxLost."""
+        try:
+            self._socket.shutdown(socket.SHUT_RDWR)  # wakes the thread
+        except OSError:
+            pass
+        self._socket.close()
+
+    def parts(self) -> Iterator[bytes]:
+        """The parts of the body, as they arrive. After the last one the connection is kept, and else closed."""
+        from http.client import HTTPException
+
+        whole = False
+        try:
+            while part := self.response.read1(1 << 16):
+                yield part
+            if self.response.length:
+                raise ConnectionResetError("the server closed the connection")
+            whole = not self.response.will_close
+        except (OSError, HTTPException) as error:
+            raise SandboxLost(f"read answer: {error}: {LOST}") from error
+        finally:
+            self.response.close()
+            if whole:
+                self._transport.keep(self._socket)
+            else:
+                self._socket.close()
+
+    def events(self) -> Iterator[tuple[str, Any]]:
+        """The events of a stream, as name and data."""
+        left = b""
+        for part in self.parts():
+            *whole, left = (left + part).split(b"\n\n")
+            for event in whole:
+                fields = dict(line.partition(b":")[::2] for line in event.split(b"\n"))
+                if b"data" in fields:
+                    yield fields.get(b"event", b"message").strip().decode(), json.loads(fields[b"data"])

@@ -7,12 +7,14 @@ import weakref
 from binascii import a2b_base64
 
 from ._errors import CommandFailed, DemesneError, InvalidRequest, NotFound, SandboxLost
-from ._http import Transport, events, program, quote
+from ._http import Transport, program, quote
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from typing import Any
+
+    from ._http import Answer
 
 MAX_INPUT = 1 << 20  # bytes of input within a request; more go by a file
 MAX_OUTPUT = 16 << 20  # bytes of each stream that Result keeps, unless its caller asks for another number
@@ -21,9 +23,9 @@ MAX_OUTPUT = 16 << 20  # bytes of each stream that Result keeps, unless its call
 class Result:
     """How a command ended.
 
-    exit_code is its own exit code, or 128 + n for signal n. reason says why it ended: exited, signaled, timed-out, oom, disk
-    or pids. stdout and stderr are text in which bytes that are not UTF-8 are replaced; stdout_bytes and stderr_bytes are
-    exact. truncated means that output beyond max_output was dropped.
+    exit_code is its own exit code, or 128 + n for signal n. reason says why it ended: exited, signaled, timed-out, oom,
+    disk or pids. stdout and stderr are text in which bytes that are not UTF-8 are replaced; stdout_bytes and
+    stderr_bytes are exact. truncated means that output beyond max_output was dropped.
     """
 
     def __init__(self, answer: Mapping[str, Any], stdout: bytes, stderr: bytes, truncated: bool) -> None:
@@ -51,13 +53,14 @@ class Result:
         return self.exit_code == 0 and self.reason == "exited"
 
     def __repr__(self) -> str:
-        return f"Result(exit_code={self.exit_code}, reason={self.reason!r}, stdout={self.stdout[:200]!r}, stderr={self.stderr[:200]!r})"
+        output = f"stdout={self.stdout[:200]!r}, stderr={self.stderr[:200]!r}"
+        return f"Result(exit_code={self.exit_code}, reason={self.reason!r}, {output})"
 
 
 class Client:
     """A server. Without arguments it is the one on this user's socket, which starts with the first request and ends 10
-    seconds after the last client's connection. url, or $DEMESNE_URL, names another one: http://HOST:PORT or unix:PATH. token,
-    or $DEMESNE_TOKEN, is its token; without it the file of this user's server is read.
+    seconds after the last client's connection. url, or $DEMESNE_URL, names another one: http://HOST:PORT or unix:PATH.
+    token, or $DEMESNE_TOKEN, is its token; without it the file of this user's server is read.
     """
 
     def __init__(self, url: str | None = None, token: str | None = None) -> None:
@@ -88,8 +91,8 @@ class Client:
         return self.transport.ask("GET", "/v1/images")["items"] or []
 
     def pull(self, name: str) -> None:
-        """Downloads an image. Raises InvalidRequest for an unknown name, and Unavailable if its registry does not answer."""
-        for kind, data in self.transport.events("POST", "/v1/images/pull", {"name": name}):
+        """Downloads an image. Raises InvalidRequest for an unknown name, and Unavailable if its registry is silent."""
+        for kind, data in self.transport.open("POST", "/v1/images/pull", {"name": name}).events():
             if kind == "error":
                 raise DemesneError(data.get("message", "the pull failed"), data.get("code", 0))
 
@@ -111,7 +114,7 @@ def shared() -> Client:
 
 def build(directory: str, tag: str, *arguments: str) -> str:
     """Builds the Containerfile or Dockerfile in a directory, and returns the image's digest. tag is its name, such as
-    local/tools. Further arguments are those of demesne build. Raises DemesneError with the end of the log if a step fails.
+    local/tools. Further arguments are those of demesne build. If a step fails, DemesneError has the end of the log.
     """
     return cli("build", "--tag", tag, *arguments, directory).strip()
 
@@ -128,30 +131,30 @@ def cli(*arguments: str) -> str:
             while part := done.stderr.read1(1 << 16):
                 log = (log + part)[-2000:]
         if done.returncode:
-            said = log.decode(errors="replace").strip()
-            raise (NotFound if "no such sandbox" in said else DemesneError)(said or f"demesne {arguments[0]}: exit code {done.returncode}")
+            said = log.decode(errors="replace").strip() or f"demesne {arguments[0]}: exit code {done.returncode}"
+            raise (NotFound if "no such sandbox" in said else DemesneError)(said)
         out.seek(0)
         return out.read().decode(errors="replace")
 
 
 class Sandbox:
-    """A sandbox. It ends with kill, at the end of a with statement, with the Python object, or after ttl seconds without a
-    command, whichever is first.
+    """A sandbox. It ends with kill, at the end of a with statement, with the Python object, or after ttl seconds
+    without a command, whichever is first.
 
-    image is its root filesystem: a name of demesne images --all or a reference; None is the server's, by default the programs
-    of this machine. env has variables of all commands. cpus is a number of processors, memory and disk are bytes, and pids
-    bounds processes and threads; the operator's bounds reduce them, which warnings tells.
+    image is its root filesystem: a name of demesne images --all or a reference; None is the server's, by default the
+    programs of this machine. env has variables of all commands. cpus is a number of processors, memory and disk are
+    bytes, and pids bounds processes and threads; the operator's bounds reduce them, which warnings tells.
 
-    allow and deny are rules of the network such as "example.com", "*.example.com:443" or "10.0.0.0/8:*"; network is a mode:
-    "none", "package-managers" or "open". Without any of them the sandbox has no network. With ask, a connection to a name
-    without a rule waits for Client.answer. Sandboxes of one group reach each other by name, on all TCP ports that they
-    listen on; name is then name + "." + group, and Client.remove_group ends all of them.
+    allow and deny are rules of the network such as "example.com", "*.example.com:443" or "10.0.0.0/8:*"; network is a
+    mode: "none", "package-managers" or "open". Without any of them the sandbox has no network. With ask, a connection
+    to a name without a rule waits for Client.answer. Sandboxes of one group reach each other by name, on all TCP ports
+    that they listen on; name is then name + "." + group, and Client.remove_group ends all of them.
 
-    mounts shows directories of this machine: {"/path": "ro" | "rw" | "cow"}. With "cow" the directory stays as it is; diff,
-    apply and discard handle the changes. secrets are names of demesne secret.
+    mounts shows directories of this machine: {"/path": "ro" | "rw" | "cow"}. With "cow" the directory stays as it is;
+    diff, apply and discard handle the changes. secrets are names of demesne secret.
 
-    Raises InvalidRequest for a wrong argument or an unknown image, Conflict for a name in use, TooMany beyond the operator's
-    bound, and Unavailable without a server.
+    Raises InvalidRequest for a wrong argument or an unknown image, Conflict for a name in use, TooMany beyond the
+    operator's bound, and Unavailable without a server.
     """
 
     _cow = False  # a directory has mode cow
@@ -163,35 +166,31 @@ class Sandbox:
         group: str | None = None, secrets: Sequence[str] = (), mounts: Mapping[str, str] | None = None, ttl: int = 3600,
         client: Client | None = None,
     ) -> None:
-        self.client = client or shared()
+        self.client, self._cow = client or shared(), "cow" in (mounts or {}).values()
         limits = _given(cpus=cpus, memory=memory, disk=disk, pids=pids)
-        rules = {"mode": network or "none", "allow": list(allow), "deny": list(deny), "ask": ask}
-        wanted = network or allow or deny or ask
+        body = _given(image=image, name=name, group=group, env=dict(env or {}), secrets=list(secrets), ttl_seconds=ttl)
+        if network or allow or deny or ask:
+            body["network"] = {"mode": network or "none", "allow": list(allow), "deny": list(deny), "ask": ask}
         if mounts:
-            if ask:
-                raise InvalidRequest("ask: not supported together with mounts")
-            self._cow = "cow" in mounts.values()
-            self._adopt(self._mounted(image, name, group, env or {}, limits, rules if wanted else {}, secrets, mounts, ttl))
-            return
-        body = _given(image=image, name=name, group=group, env=env and dict(env), limits=limits, secrets=list(secrets))
-        body |= {"ttl_seconds": ttl} | ({"network": rules} if wanted else {})
-        self._adopt(self.client.transport.ask("POST", "/v1/sandboxes", body))
+            self._adopt(self._mounted(body, limits, mounts))
+        else:
+            self._adopt(self.client.transport.ask("POST", "/v1/sandboxes", body | {"limits": limits}))
 
-    def _mounted(
-        self, image: str | None, name: str | None, group: str | None, env: Mapping[str, str],
-        limits: Mapping[str, float], rules: Mapping[str, Any], secrets: Sequence[str], mounts: Mapping[str, str],
-        ttl: int,
-    ) -> dict[str, Any]:
+    def _mounted(self, body: dict[str, Any], limits: dict[str, Any], mounts: Mapping[str, str]) -> dict[str, Any]:
         """Makes the sandbox by the program demesne: the server gives no directory of this machine to its callers."""
-        arguments = ["create", "--ttl", f"{ttl}s"]
-        for flag, value in (("--image", image), ("--name", name), ("--group", group), ("--egress", rules.get("mode"))):
-            arguments += [flag, value] if value else []
-        for flag, key, unit in (("--cpus", "cpus", ""), ("--memory", "memory", "b"), ("--disk", "disk", "b"), ("--pids", "pids", "")):
-            arguments += [flag, f"{limits[key]}{unit}"] if key in limits else []
-        arguments += [f"--env={k}={v}" for k, v in env.items()]
-        arguments += [f"--allow-domain={r}" for r in rules.get("allow", ())] + [f"--deny-domain={r}" for r in rules.get("deny", ())]
-        arguments += [f"--secret={s}" for s in secrets] + [f"--mount={path}:{mode}" for path, mode in mounts.items()]
-        id = cli(*arguments).strip()
+        rules = body.get("network", {})
+        if rules.get("ask"):
+            raise InvalidRequest("ask: not supported together with mounts")
+        one = {key: f"{value}b" if key in ("memory", "disk") else value for key, value in limits.items()}
+        one |= _given(image=body.get("image"), name=body.get("name"), group=body.get("group"), egress=rules.get("mode"))
+        several = {
+            "env": [f"{k}={v}" for k, v in body.get("env", {}).items()], "secret": body.get("secrets", []),
+            "allow-domain": rules.get("allow", []), "deny-domain": rules.get("deny", []),
+            "mount": [f"{path}:{mode}" for path, mode in mounts.items()],
+        }
+        flags = [f"--{flag}={value}" for flag, value in one.items()]
+        flags += [f"--{flag}={value}" for flag, values in several.items() for value in values]
+        id = cli("create", f"--ttl={body['ttl_seconds']}s", *flags).strip()
         try:
             return self.client.transport.ask("GET", f"/v1/sandboxes/{id}")
         except BaseException:  # such as a server of another user
@@ -203,7 +202,6 @@ class Sandbox:
         self.name: str = info.get("name", "")
         self.warnings: list[str] = info.get("warnings") or []
         self.files = Files(self)
-        # Not at exit of the interpreter only: a sandbox is memory and processes.
         self._end = weakref.finalize(self, _finalize, self.client.transport, self.id, os.getpid()) if owned else None
 
     @classmethod
@@ -231,12 +229,12 @@ class Sandbox:
     ) -> Result:
         """Runs a command and returns its result. A string goes to the sandbox's shell; a sequence is argv.
 
-        cwd is absolute. user is "UID", "UID:GID" or an account of the sandbox. input is its standard input. After timeout
-        seconds the command is killed: the result has the reason "timed-out" and exit code 124. Of each stream the first
-        max_output bytes are kept. With check, CommandFailed is raised unless the command succeeded.
+        cwd is absolute. user is "UID", "UID:GID" or an account of the sandbox. input is its standard input. After
+        timeout seconds the command is killed: the result has the reason "timed-out" and exit code 124. Of each stream
+        the first max_output bytes are kept. With check, CommandFailed is raised unless the command succeeded.
 
-        Raises SandboxLost if the sandbox or its runner ended, NotFound if the sandbox does not exist, and InvalidRequest for
-        a program that does not exist.
+        Raises SandboxLost if the sandbox or its runner ended, NotFound if the sandbox does not exist, and
+        InvalidRequest for a program that does not exist.
         """
         return self.stream(command, cwd=cwd, env=env, user=user, input=input, timeout=timeout).result(check, max_output)
 
@@ -244,25 +242,24 @@ class Sandbox:
         self, command: str | Sequence[str], *, cwd: str | None = None, env: Mapping[str, str] | None = None,
         user: str | None = None, input: str | bytes | None = None, timeout: float | None = None,
     ) -> Output:
-        """Starts a command, and returns its output as it comes, to be iterated: ("stdout" or "stderr", bytes). Its close ends
-        the command. Arguments and errors are those of run.
+        """Starts a command, and returns its output as it comes, to be iterated: ("stdout" or "stderr", bytes). Its
+        close ends the command. Arguments and errors are those of run.
         """
         body: dict[str, Any] = {"command": command} if isinstance(command, str) else {"argv": list(command)}
         data = input.encode() if isinstance(input, str) else input or b""
         try:
-            input = data.decode() if len(data) <= MAX_INPUT else None
+            body |= {"stdin": data[:MAX_INPUT].decode()} if data else {}
         except UnicodeDecodeError:
-            input = None
-        if input is None:
+            pass
+        if data and (len(data) > MAX_INPUT or "stdin" not in body):
             body = self._by_file(body, data)
         timeout_ms = None if timeout is None else max(1, int(timeout * 1000))
-        return Output(self, body | _given(cwd=cwd, env=env and dict(env), user=user, stdin=input, timeout_ms=timeout_ms))
+        body |= _given(cwd=cwd, env=env and dict(env), user=user, timeout_ms=timeout_ms)
+        return Output(self.client.transport.open("POST", f"/v1/sandboxes/{self.id}/exec/stream", body))
 
     def _by_file(self, body: dict[str, Any], data: bytes) -> dict[str, Any]:
         """Passes binary or large input by a file, which the shell removes when it has opened it."""
-        import secrets
-
-        path = f"/tmp/.demesne-input-{secrets.token_hex(8)}"
+        path = f"/tmp/.demesne-input-{os.urandom(8).hex()}"
         self.files.write(path, data)
         argv = ["sh", "-c", body["command"]] if "command" in body else body["argv"]
         return {"argv": ["sh", "-c", f'exec < {path}; rm {path}; exec "$@"', "sh", *argv]}
@@ -294,7 +291,7 @@ class Sandbox:
         self._call("POST", "/start")
 
     def fork(self, name: str | None = None) -> Sandbox:
-        """Returns a new sandbox with the files of this one, and none of its processes. Raises Conflict for a name in use."""
+        """Returns a new sandbox with the files of this one and no processes. Raises Conflict for a name in use."""
         return self._of(self.client, self._call("POST", "/fork", _given(name=name)), owned=True)
 
     def snapshot(self, name: str) -> Sandbox:
@@ -327,8 +324,10 @@ class Sandbox:
 
     # Limits, and what it does
 
-    def set_limits(self, *, cpus: float | None = None, memory: int | None = None, pids: int | None = None) -> dict[str, Any]:
-        """Changes limits of the running sandbox, and returns all: memory in bytes. pids cannot rise above its first value."""
+    def set_limits(
+        self, *, cpus: float | None = None, memory: int | None = None, pids: int | None = None
+    ) -> dict[str, Any]:
+        """Changes limits of the running sandbox, and returns all: memory in bytes. pids cannot pass its first value."""
         return self._call("PATCH", "/limits", _given(cpus=cpus, memory=memory, pids=pids))["limits"]
 
     def usage(self) -> dict[str, Any]:
@@ -355,8 +354,8 @@ class Sandbox:
         return cli("diff", "--patch", self.id)
 
     def apply(self, *paths: str) -> str:
-        """Writes changes to the directories themselves, all or those of paths, and returns what was done. A file that changed
-        on both sides raises DemesneError, and nothing is written.
+        """Writes changes to the directories themselves, all or those of paths, and returns what was done. A file that
+        changed on both sides raises DemesneError, and nothing is written.
         """
         self.stop()
         return cli("apply", self.id, *paths)
@@ -372,14 +371,16 @@ class Sandbox:
         """Its rules: mode, allow, deny and ask."""
         return self._call("GET", "/egress")
 
-    def set_network(self, mode: str = "none", *, allow: Sequence[str] = (), deny: Sequence[str] = (), ask: bool = False) -> dict[str, Any]:
-        """Replaces its rules, and returns them. Raises InvalidRequest for a sandbox that was made without a network; one made
-        with allow=["none.invalid"], a name that does not exist, reaches nothing until this call.
+    def set_network(
+        self, mode: str = "none", *, allow: Sequence[str] = (), deny: Sequence[str] = (), ask: bool = False
+    ) -> dict[str, Any]:
+        """Replaces its rules, and returns them. Raises InvalidRequest for a sandbox made without a network; one that
+        was made with allow=["none.invalid"], a name that does not exist, reaches nothing until this call.
         """
         return self._call("PUT", "/egress", {"mode": mode, "allow": list(allow), "deny": list(deny), "ask": ask})
 
     def allow(self, *rules: str) -> dict[str, Any]:
-        """Adds rules that allow, and returns all. Raises InvalidRequest for a sandbox that was made without a network."""
+        """Adds rules that allow, and returns all. Raises InvalidRequest for a sandbox made without a network."""
         return self._call("POST", "/egress/allow", {"rules": list(rules)})
 
     def deny(self, *rules: str) -> dict[str, Any]:
@@ -388,8 +389,8 @@ class Sandbox:
 
     def decisions(self) -> list[dict[str, Any]]:
         """The decisions about its connections until now: host, port, verdict, reason and others."""
-        log = self.client.transport.events("GET", f"/v1/sandboxes/{self.id}/egress/log?follow=false")
-        return [data for _, data in log if "verdict" in data]
+        log = self.client.transport.open("GET", f"/v1/sandboxes/{self.id}/egress/log?follow=false")
+        return [data for _, data in log.events() if "verdict" in data]
 
     def publish(self, port: int) -> str:
         """Makes a port of the sandbox reachable from the server's machine, and returns HOST:PORT."""
@@ -422,18 +423,15 @@ def _given(**values: Any) -> dict[str, Any]:
 
 
 class Output:
-    """The output of a command, as it comes. answer is set at its end. It can be iterated once, and is a context manager."""
+    """The output of a command, as it comes, to be iterated once. answer is set at its end. It is a context manager."""
 
     answer: Mapping[str, Any]
 
-    def __init__(self, sandbox: Sandbox, body: dict[str, Any]) -> None:
-        self._transport = sandbox.client.transport
-        self._connection = self._transport.open("POST", f"/v1/sandboxes/{sandbox.id}/exec/stream", body)
-        self._done = False
-        self._events = self._read()
+    def __init__(self, answer: Answer) -> None:
+        self._http, self._done, self._events = answer, False, self._read()
 
     def _read(self) -> Iterator[tuple[str, bytes]]:
-        for kind, data in events(self._transport.chunks(self._connection)):
+        for kind, data in self._http.events():
             if kind == "chunk":
                 yield data["stream"], a2b_base64(data["base64"]) if "base64" in data else data["text"].encode()
             elif kind == "done":
@@ -448,13 +446,12 @@ class Output:
 
     def result(self, check: bool = False, max_output: int = MAX_OUTPUT) -> Result:
         """Reads all output, and returns the result: see Sandbox.run."""
-        kept: dict[str, list[bytes]] = {"stdout": [], "stderr": []}
-        size = {"stdout": 0, "stderr": 0}
+        kept, truncated = {"stdout": bytearray(), "stderr": bytearray()}, False
         for stream, data in self:
-            if (left := max_output - size[stream]) > 0:
-                kept[stream].append(data[:left])
-            size[stream] += len(data)
-        result = Result(self.answer, b"".join(kept["stdout"]), b"".join(kept["stderr"]), max(size.values()) > max_output)
+            left = max_output - len(kept[stream])
+            kept[stream] += data[:left]
+            truncated |= len(data) > left
+        result = Result(self.answer, bytes(kept["stdout"]), bytes(kept["stderr"]), truncated)
         if check and not result.ok:
             raise CommandFailed(result)
         return result
@@ -462,7 +459,7 @@ class Output:
     def close(self) -> None:
         """Ends the command, if it runs. Another thread that reads its output gets SandboxLost."""
         if not self._done:
-            self._connection.close()
+            self._http.close()
 
     def __enter__(self) -> Output:
         return self
@@ -472,8 +469,8 @@ class Output:
 
 
 class Files:
-    """Files of a sandbox. Relative paths begin at /workspace. Raises NotFound for what does not exist, and InvalidRequest for
-    what cannot be done, such as reading a directory.
+    """Files of a sandbox. Relative paths begin at /workspace. Raises NotFound for what does not exist, and
+    InvalidRequest for what cannot be done, such as reading a directory.
     """
 
     def __init__(self, sandbox: Sandbox) -> None:

@@ -20,26 +20,17 @@ from inspect_ai.util._sandbox.compose import COMPOSE_FILES, is_compose_yaml
 from pydantic import BaseModel
 
 from . import _compose
-from ._adapt import check_file, raising
+from ._adapt import Arguments, check_file, raising
 from ._async import AsyncSandbox, _away
 from ._errors import DemesneError, InvalidRequest, NotFound, SandboxLost, Unavailable
 from ._sandbox import build
 
 WORKDIR = "/workspace"
+Config = SandboxEnvironmentConfigType | None
 
 
-class DemesneConfig(BaseModel, frozen=True):
-    """The arguments of Sandbox: sizes in bytes. env has variables of all commands."""
-
-    image: str | None = None
-    env: dict[str, str] = {}
-    cpus: float | None = None
-    memory: int | None = None
-    disk: int | None = None
-    pids: int | None = None
-    network: str | None = None
-    allow: list[str] = []
-    deny: list[str] = []
+class DemesneConfig(Arguments, frozen=True):
+    """The arguments of Sandbox: sizes in bytes, and ttl in seconds. env has variables of all commands."""
 
 
 @sandboxenv(name="demesne")
@@ -60,7 +51,7 @@ class DemesneSandboxEnvironment(SandboxEnvironment):
 
     @classmethod
     async def sample_init(
-        cls, task_name: str, config: SandboxEnvironmentConfigType | None, metadata: dict[str, str]
+        cls, task_name: str, config: Config, metadata: dict[str, str]
     ) -> dict[str, SandboxEnvironment]:
         group = f"inspect-{uuid.uuid4().hex[:12]}"
         services = await _services(config)
@@ -70,8 +61,9 @@ class DemesneSandboxEnvironment(SandboxEnvironment):
                 within = {"group": group, "name": name} if len(services) > 1 else {}
                 made[name if made else "default"] = cls(await AsyncSandbox.create(**wanted.model_dump(), **within))
             for environment, (_, argv) in zip(made.values(), services.values()):
-                if argv:
-                    await environment.as_type(DemesneSandboxEnvironment)._start(argv)
+                if argv:  # it ends with the sandbox, and its output is not read
+                    start = ["sh", "-c", '"$@" > /dev/null 2>&1 < /dev/null &', "sh", *argv]
+                    await environment.as_type(DemesneSandboxEnvironment).sandbox.run(start, check=True)
         except BaseException as error:
             await cls.sample_cleanup(task_name, config, made, True)
             if isinstance(error, DemesneError):
@@ -81,24 +73,20 @@ class DemesneSandboxEnvironment(SandboxEnvironment):
 
     @classmethod
     async def sample_cleanup(
-        cls, task_name: str, config: SandboxEnvironmentConfigType | None, environments: dict[str, SandboxEnvironment], interrupted: bool
+        cls, task_name: str, config: Config, environments: dict[str, SandboxEnvironment], interrupted: bool
     ) -> None:
         for environment in environments.values():
             await environment.as_type(DemesneSandboxEnvironment).sandbox.kill()
-
-    async def _start(self, argv: list[str]) -> None:
-        """Starts the command of a service, which ends with the sandbox. Its output is not read."""
-        await self.sandbox.run(["sh", "-c", '"$@" > /dev/null 2>&1 < /dev/null &', "sh", *argv], check=True)
 
     async def exec(
         self, cmd: list[str], input: str | bytes | None = None, cwd: str | None = None,
         env: dict[str, str] | None = None, user: str | None = None, timeout: int | None = None,
         timeout_retry: bool = True, concurrency: bool = True,
     ) -> ExecResult[str]:
-        most = SandboxEnvironmentLimits.MAX_EXEC_OUTPUT_SIZE
         try:
             done = await self.sandbox.run(
-                cmd, input=input, cwd=posixpath.join(WORKDIR, cwd or ""), env=env, user=user, timeout=timeout, max_output=most
+                cmd, input=input, cwd=posixpath.join(WORKDIR, cwd or ""), env=env, user=user, timeout=timeout,
+                max_output=SandboxEnvironmentLimits.MAX_EXEC_OUTPUT_SIZE,
             )
         except InvalidRequest as error:  # the program cannot be executed
             if "/" in cmd[0] and await self.sandbox.files.exists(cmd[0]):
@@ -113,7 +101,7 @@ class DemesneSandboxEnvironment(SandboxEnvironment):
         return ExecResult(done.ok, done.exit_code, done.stdout, done.stderr)
 
     async def write_file(self, file: str, contents: str | bytes) -> None:
-        await self._check(file, reads=False)
+        check_file(await self.sandbox.stat(file), file, reads=False)
         with raising(lambda error: PermissionError(f"{file}: {error}")):
             await self.sandbox.files.write(file, contents)
 
@@ -122,42 +110,40 @@ class DemesneSandboxEnvironment(SandboxEnvironment):
     @overload
     async def read_file(self, file: str, text: Literal[False]) -> bytes: ...
     async def read_file(self, file: str, text: bool = True) -> str | bytes:
-        size = await self._check(file, reads=True)
+        size = check_file(await self.sandbox.stat(file), file, reads=True)
         if size > SandboxEnvironmentLimits.MAX_READ_FILE_SIZE:
             raise OutputLimitExceededError(SandboxEnvironmentLimits.MAX_READ_FILE_SIZE_STR, None)
         with raising(lambda error: PermissionError(f"{file}: {error}")):
             data: bytes = await self.sandbox.files.read(file)
         return data.decode() if text else data
 
-    async def _check(self, file: str, reads: bool) -> int:
-        return check_file(await self.sandbox.stat(file), file, reads)
-
     async def connection(self, *, user: str | None = None) -> SandboxConnection:
         command = f"demesne exec {'--user ' + user + ' ' if user else ''}{self.sandbox.id} sh"
         return SandboxConnection(type="demesne", command=command, container=self.sandbox.id)
 
 
-async def _services(config: SandboxEnvironmentConfigType | None) -> dict[str, tuple[DemesneConfig, list[str]]]:
-    """The sandboxes that a task asks for, with their commands: an image, a Containerfile to build, or a compose file."""
+async def _services(config: Config) -> dict[str, tuple[DemesneConfig, list[str]]]:
+    """The sandboxes that a task asks for, with their commands: by an image, a Containerfile or a compose file."""
+    services: dict[str, _compose.Service] = {"default": ({}, None, [])}
+    if isinstance(config, DemesneConfig):
+        return {"default": (config, [])}
     if isinstance(config, str) and is_compose_yaml(config):
-        services = {}
-        for name, (arguments, file, argv) in _compose.read(config).items():
-            image = {"image": await _built(file)} if file else {}
-            services[name] = (DemesneConfig(**arguments | image), argv)
-        return services
-    if isinstance(config, DemesneConfig) or config is None:
-        return {"default": (config or DemesneConfig(), [])}
-    if not isinstance(config, str):
-        raise ValueError(f"{type(config).__name__}: not supported by demesne: name a file")
-    if os.path.isfile(config):
+        services = _compose.read(config)
+    elif isinstance(config, str) and os.path.isfile(config):
         if os.path.basename(config) not in DemesneSandboxEnvironment.config_files():
-            raise ValueError(f"{config}: not supported by demesne: name an image, a Containerfile, a Dockerfile or a compose file")
-        config = await _built(config)
-    return {"default": (DemesneConfig(image=config), [])}
+            raise ValueError(f"{config}: not supported by demesne: name an image, a Containerfile or a compose file")
+        services = {"default": ({}, os.path.abspath(config), [])}
+    elif isinstance(config, str):
+        services = {"default": ({"image": config}, None, [])}
+    elif config is not None:
+        raise ValueError(f"{type(config).__name__}: not supported by demesne: name a file")
+    return {name: (DemesneConfig(**a, **await _built(file)), argv) for name, (a, file, argv) in services.items()}
 
 
-async def _built(file: str) -> str:
-    directory = os.path.dirname(os.path.abspath(file))
-    name = "local/inspect-" + hashlib.sha256(os.path.abspath(file).encode()).hexdigest()[:16]
-    await _away(build, directory, name, "--file", os.path.abspath(file))
-    return name
+async def _built(file: str | None) -> dict[str, str]:
+    """Builds a file, and returns its image as an argument."""
+    if not file:
+        return {}
+    name = "local/inspect-" + hashlib.sha256(file.encode()).hexdigest()[:16]
+    await _away(build, os.path.dirname(file), name, "--file", file)
+    return {"image": name}

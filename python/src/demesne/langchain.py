@@ -24,6 +24,11 @@ if TYPE_CHECKING:
     from deepagents.backends.protocol import FileOperationError
 
 
+WORDS: dict[type, FileOperationError] = {
+    FileNotFoundError: "file_not_found", IsADirectoryError: "is_directory", PermissionError: "permission_denied",
+}
+
+
 class DemesneSandbox(BaseSandbox):
     """Runs an agent's commands and files in a sandbox, which its caller made and ends.
 
@@ -67,12 +72,8 @@ class DemesneSandbox(BaseSandbox):
                 return self.sandbox.files.read(path), None
             self.sandbox.files.write(path, data)
             return None, None
-        except FileNotFoundError:
-            return None, "file_not_found"
-        except IsADirectoryError:
-            return None, "is_directory"
-        except PermissionError:
-            return None, "permission_denied"
+        except OSError as error:  # of check_file
+            return None, WORDS[type(error)]
         except DemesneError as error:
             if error.status not in (400, 404):
                 raise

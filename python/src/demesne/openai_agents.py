@@ -12,36 +12,32 @@ import contextlib
 import io
 import uuid
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from agents.sandbox.errors import (
     ExecTimeoutError, ExecTransportError, ExposedPortUnavailableError, WorkspaceArchiveReadError,
     WorkspaceArchiveWriteError, WorkspaceReadNotFoundError, WorkspaceStartError,
 )
 from agents.sandbox.manifest import Manifest
-from agents.sandbox.session import BaseSandboxClient, BaseSandboxClientOptions, BaseSandboxSession, SandboxSession, SandboxSessionState
+from agents.sandbox.session import (
+    BaseSandboxClient, BaseSandboxClientOptions, BaseSandboxSession, SandboxSession, SandboxSessionState,
+)
 from agents.sandbox.session.workspace_payloads import coerce_write_payload
 from agents.sandbox.snapshot import SnapshotBase, SnapshotSpec, resolve_snapshot
 from agents.sandbox.types import ExecResult, ExposedPortEndpoint, User
 from agents.sandbox.util.tar_utils import validate_tar_bytes
 
-from ._adapt import pack, raising, unpack
+from ._adapt import Arguments, pack, raising, unpack
 from ._async import AsyncSandbox
 from ._errors import DemesneError, NotFound, Unavailable
 
+Account = str | User | None
 
-class DemesneOptions(BaseSandboxClientOptions):
-    """The arguments of Sandbox: sizes in bytes, and ttl in seconds."""
+
+class DemesneOptions(Arguments, BaseSandboxClientOptions, frozen=True):
+    """The arguments of Sandbox: sizes in bytes, and ttl in seconds. env has variables of all commands."""
 
     type: Literal["demesne"] = "demesne"
-    image: str | None = None
-    cpus: float | None = None
-    memory: int | None = None
-    disk: int | None = None
-    pids: int | None = None
-    network: str | None = None
-    allow: tuple[str, ...] = ()
-    deny: tuple[str, ...] = ()
     ttl: int = 86400
     exposed_ports: tuple[int, ...] = ()
 
@@ -59,50 +55,45 @@ class DemesneSession(BaseSandboxSession):
         self.sandbox, self.state = sandbox, state
 
     async def exec(
-        self, *command: str | Path, timeout: float | None = None, shell: bool | list[str] = True, user: str | User | None = None
+        self, *command: str | Path, timeout: float | None = None, shell: bool | list[str] = True, user: Account = None
     ) -> ExecResult:
-        argv = [str(part) for part in self._prepare_exec_command(*command, shell=shell, user=None)]
-        return await self._exec_internal(*argv, timeout=timeout, user=user.name if isinstance(user, User) else user)
+        argv = self._prepare_exec_command(*command, shell=shell, user=None)
+        return await self._exec_internal(*argv, timeout=timeout, user=user)
 
-    async def _exec_internal(self, *command: str | Path, timeout: float | None = None, user: str | None = None) -> ExecResult:
+    async def _exec_internal(
+        self, *command: str | Path, timeout: float | None = None, user: Account = None
+    ) -> ExecResult:
         argv = [str(part) for part in command]
-        try:
-            done = await self.sandbox.run(["sh", "-c", 'cd "$0" 2>/dev/null; exec "$@"', self.state.manifest.root, *argv], timeout=timeout, user=user)
-        except DemesneError as error:
-            raise ExecTransportError(command=argv, cause=error, message=str(error)) from error
+        script = ["sh", "-c", 'cd "$0" 2>/dev/null; exec "$@"', self.state.manifest.root]
+        with raising(lambda error: ExecTransportError(command=argv, cause=error, message=str(error))):
+            done = await self.sandbox.run(script + argv, timeout=timeout, user=_name(user))
         if done.reason == "timed-out":
             raise ExecTimeoutError(command=argv, timeout_s=timeout)
         return ExecResult(stdout=done.stdout_bytes, stderr=done.stderr_bytes, exit_code=done.exit_code)
 
     async def _resolve_exposed_port(self, port: int) -> ExposedPortEndpoint:
-        try:
+        with raising(lambda error: ExposedPortUnavailableError(
+            port=port, exposed_ports=self.state.exposed_ports, reason="backend_unavailable", cause=error
+        )):
             host, _, listen = (await self.sandbox.publish(port)).rpartition(":")
-        except DemesneError as error:
-            raise ExposedPortUnavailableError(
-                port=port, exposed_ports=self.state.exposed_ports, reason="backend_unavailable", cause=error
-            ) from error
         return ExposedPortEndpoint(host=host, port=int(listen), tls=False)
 
-    async def read(self, path: Path, *, user: str | User | None = None) -> io.IOBase:
+    async def read(self, path: Path, *, user: Account = None) -> io.IOBase:
         if user is not None:
             await self._check_read_with_exec(path, user=user)
         where = (await self._validate_path_access(path)).as_posix()
-        try:
-            return io.BytesIO(await self.sandbox.files.read(where))
-        except NotFound as error:
-            raise WorkspaceReadNotFoundError(path=path, cause=error) from error
-        except DemesneError as error:
-            raise WorkspaceArchiveReadError(path=path, cause=error) from error
+        with raising(lambda error: WorkspaceArchiveReadError(path=path, cause=error)):
+            with raising(lambda error: WorkspaceReadNotFoundError(path=path, cause=error), only=NotFound):
+                return io.BytesIO(await self.sandbox.files.read(where))
 
-    async def write(self, path: Path, data: io.IOBase, *, user: str | User | None = None) -> None:
+    async def write(self, path: Path, data: io.IOBase, *, user: Account = None) -> None:
         if user is not None:
             await self._check_write_with_exec(path, user=user)
         payload = coerce_write_payload(path=path, data=data)
         where = (await self._validate_path_access(path, for_write=True)).as_posix()
         with raising(lambda error: WorkspaceArchiveWriteError(path=path, cause=error)):
             await self.sandbox.files.write(where, payload.stream.read())
-        if user is not None:
-            name = user.name if isinstance(user, User) else user
+        if name := _name(user):
             await self.sandbox.run(["chown", name, where], check=True)
 
     async def running(self) -> bool:
@@ -132,6 +123,10 @@ class DemesneSession(BaseSandboxSession):
             await self.sandbox.kill()
 
 
+def _name(user: Account) -> str | None:
+    return user.name if isinstance(user, User) else user
+
+
 def _starting(only: type[DemesneError] = DemesneError) -> contextlib.AbstractContextManager[None]:
     return raising(lambda e: WorkspaceStartError(path=Path("/"), cause=e, message=f"make sandbox: {e}"), only)
 
@@ -155,10 +150,8 @@ class DemesneSandboxClient(BaseSandboxClient[DemesneOptions]):
         return self._wrap_session(DemesneSession(sandbox, state))
 
     async def _made(self, options: DemesneOptions) -> AsyncSandbox:
-        arguments: dict[str, Any] = options.model_dump(exclude={"exposed_ports"})
-        del arguments["type"]  # which the base class always adds
         with _starting():
-            return await AsyncSandbox.create(**arguments)
+            return await AsyncSandbox.create(**{key: getattr(options, key) for key in Arguments.model_fields})
 
     async def delete(self, session: SandboxSession) -> SandboxSession:
         inner = session._inner

@@ -63,8 +63,10 @@ class DemesneDeployment(AbstractDeployment):
 
     async def is_alive(self, *, timeout: float | None = None) -> IsAliveResponse:
         alive = await self.runtime.is_alive(timeout=timeout)
-        if not alive and self._server and self._server.done() and (lost := self._server.exception()):
-            return IsAliveResponse(is_alive=False, message=str(lost))
+        if not alive and self._server:
+            await asyncio.wait([self._server], timeout=timeout or 1)  # its connection may end a moment later
+            if self._server.done() and (lost := self._server.exception()):
+                return IsAliveResponse(is_alive=False, message=str(lost))
         return alive
 
     async def start(self) -> None:
@@ -80,11 +82,10 @@ class DemesneDeployment(AbstractDeployment):
             runtime = RemoteRuntime(auth_token=token, host=f"http://{host}", port=int(port), timeout=self._timeout)
             await self._answers(runtime, self._server)
             self._runtime = runtime
-        except (DemesneError, TimeoutError) as error:
+        except BaseException as error:
             await self.stop()
-            raise DeploymentStartupError(str(error)) from error
-        except BaseException:
-            await self.stop()
+            if isinstance(error, (DemesneError, TimeoutError)):
+                raise DeploymentStartupError(str(error)) from error
             raise
 
     async def _answers(self, runtime: RemoteRuntime, server: asyncio.Task[Any]) -> None:

@@ -28,8 +28,8 @@ from ._errors import DemesneError
 
 
 class DemesneConfig(NetworkPolicyConfig):
-    """image is one of Sandbox. memory and disk are GB, as elsewhere in verifiers. Without a network rule the sandbox has the
-    mode setup_network also during execution.
+    """image is one of Sandbox. memory and disk are GB, as elsewhere in verifiers. ttl is in seconds. Without a network
+    rule the sandbox has the mode setup_network also during execution.
     """
 
     type: Literal["demesne"] = "demesne"
@@ -64,10 +64,10 @@ class DemesneRuntime(Runtime):
 
     async def start(self) -> None:
         config = self.config
-        limits: dict[str, Any] = {"cpus": config.cpu}
-        limits |= {key: int(size * (1 << 30)) for key, size in (("memory", config.memory), ("disk", config.disk)) if size}
+        sizes = (("memory", config.memory), ("disk", config.disk))
+        wanted: dict[str, Any] = {key: int(size * (1 << 30)) for key, size in sizes if size} | {"cpus": config.cpu}
         with _trying("make sandbox"):
-            self._made = await AsyncSandbox.create(config.image, network=config.setup_network, ttl=config.ttl, **limits)
+            self._made = await AsyncSandbox.create(config.image, network=config.setup_network, ttl=config.ttl, **wanted)
             await self.sandbox.files.make_dir(config.workdir)
         self.info.id = self.sandbox.id
 
