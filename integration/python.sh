@@ -35,7 +35,7 @@ E2B_API_KEY=$(cat "$HOME/.demesne/server/token")
 export E2B_API_KEY
 
 # The package demesne reads these.
-export DEMESNE_URL=$url DEMESNE_TOKEN=$E2B_API_KEY DEMESNE_BIN=$bin/demesne DEMESNE_TEST_IMAGE=local/e2b PYTHONPATH=$PWD/python/src:$PWD/integration/clients
+export DEMESNE_URL=$url DEMESNE_TOKEN=$E2B_API_KEY DEMESNE_BIN=$bin/demesne DEMESNE_TEST_IMAGE=local/e2b PYTHONPATH=$PWD/python/src:$PWD/python/tests
 export LITELLM_LOCAL_MODEL_COST_MAP=True # of Harbor, which else waits for a file of the internet
 results=$work/results
 mkdir "$results"
