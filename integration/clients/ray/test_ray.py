@@ -1,0 +1,235 @@
+"""Tests demesne.ray against a cluster of four nodes on this machine. make ray runs it."""
+
+import collections
+import contextlib
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import demesne
+import demesne.ray
+import pytest
+import ray
+from demesne import Client
+from ray.cluster_utils import Cluster
+from ray.experimental.sandbox import SandboxCreationError, SandboxError, SandboxNotFoundError, SandboxStatus
+from ray.experimental.sandbox import SandboxTimeoutError, create
+from ray.experimental.sandbox.runtime import SandboxRuntime
+
+IMAGE = "busybox:latest"
+NODE = {"num_cpus": 2, "object_store_memory": 80 << 20}
+
+
+def wait(condition):
+    end = time.monotonic() + 120
+    while not (found := condition()):
+        assert time.monotonic() < end
+        time.sleep(0.1)
+    return found
+
+
+def made():
+    return [s["name"] for s in Client().sandboxes(name="ray-")]
+
+
+def none_left():
+    wait(lambda: not made())
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    quick = {"health_check_period_ms": 1000, "health_check_failure_threshold": 3}  # Ray finds that a node ended
+    cluster = Cluster(initialize_head=True, head_node_args=NODE | {"include_dashboard": False, "_system_config": quick})
+    for _ in range(3):
+        cluster.add_node(**NODE)
+    ray.init(address=cluster.address, runtime_env={"worker_process_setup_hook": "demesne.ray.use"})
+    yield cluster
+    ray.shutdown()
+    cluster.shutdown()
+
+
+@pytest.fixture
+def runtime():
+    demesne.ray.use()
+    return SandboxRuntime()
+
+
+def test_contract(runtime):
+    """The six calls; what fails, what died and what is refused; the receipt."""
+    id = runtime.create(IMAGE, shell="/bin/sh", workdir="/srv/work", env={"A": "1"}, memory="256Mi")
+    done = runtime.exec(id, "pwd; echo $A$B; exit 3", env={"B": "2"})
+    assert (done.exit_code, done.stdout) == (3, "/srv/work\n12\n") and done.duration_seconds >= 0
+    assert runtime.exec(id, ["id", "-u"], user="12:13", cwd="/").stdout == "12\n"
+    runtime.write_file(id, "/srv/new/file", b"\x00one")
+    runtime.write_file(id, "/srv/new/file", "two", append=True)
+    runtime.write_file(id, "near", "by")
+    assert runtime.read_file(id, "/srv/new/file") == b"\x00onetwo" and runtime.read_file(id, "/srv/work/near") == b"by"
+    with pytest.raises(SandboxError):
+        runtime.read_file(id, "/none")
+    with pytest.raises(SandboxTimeoutError):
+        runtime.exec(id, "sleep 100", timeout=0.3)
+    told = runtime.backend.describe(id)
+    assert told["receipt"]["image"] == IMAGE and told["network"]["mode"] == "none"
+    assert runtime.get_status(id) == told["status"] == SandboxStatus.RUNNING
+
+    threading.Timer(0.5, runtime.backend._sandbox_metadata[id]["sandbox"].kill).start()
+    with pytest.raises(demesne.ray.SandboxDied):
+        runtime.exec(id, "sleep 100")
+    assert runtime.get_status(id) == SandboxStatus.ERROR
+    runtime.delete(id)
+    assert runtime.get_status(id) == SandboxStatus.TERMINATED
+    with pytest.raises(SandboxNotFoundError):
+        runtime.exec(id, "true")
+
+    for given in ({"network": "host"}, {"network": {"permit": []}}, {"network": "public", "dns": ["192.0.2.1"]}, {"capabilities": ["CAP_SYS_ADMIN"]}):
+        with pytest.raises(SandboxCreationError):
+            runtime.create(IMAGE, **given)
+    with pytest.raises(SandboxCreationError, match="unknown"):
+        runtime.create("no-such-image")
+
+
+def test_rules(cluster):
+    """Ray's own actor, on a worker that only the documented line changed, reaches the names that it may."""
+    actor = create(IMAGE, shell="/bin/sh", network={"allow": ["a.example"]})
+    assert ray.get(actor.get_config.remote()).network == {"allow": ["a.example"]}
+    done = ray.get(actor.exec.remote("wget -q -O - http://b.example/ 2>&1; id -u"))
+    assert done.stdout.endswith("\n0\n")
+    ray.kill(actor)  # without a call of its end
+    none_left()
+
+
+def test_order_and_logs(cluster, tmp_path):
+    seen = []
+    outcomes = demesne.ray.map(
+        ["sh", "-c", 'cat prepared; echo "$1"; echo err >&2; exit "$1"', "sh", "{}"], [0, 3, 0], image=IMAGE,
+        setup="echo ready > prepared", logs=str(tmp_path), progress=seen.append, memory=256 << 20,
+    )
+    assert [(o.index, o.state, o.exit_code, o.attempts) for o in outcomes] == [(0, "done", 0, 1), (1, "failed", 3, 1), (2, "done", 0, 1)]
+    assert outcomes[1].stdout == b"ready\n3\n" and outcomes[1].level and outcomes[1].node
+    assert (tmp_path / "000001.log").read_bytes() == b"ready\n3\nerr\n"
+    assert sorted(o.index for o in seen) == [0, 1, 2]
+    none_left()  # a node that was not prepared yet ends later
+    stdin = demesne.ray.map(["cat"], [{"a": [1]}, "ä"], image=IMAGE)
+    assert [o.stdout for o in stdin] == [b'{"a": [1]}', b'"\\u00e4"']
+    assert [o.state for o in demesne.ray.map(["no-such-program"], [1], image=IMAGE)] == ["failed"]
+    with pytest.raises(SandboxCreationError):
+        demesne.ray.map(["true"], [1], image=IMAGE, network="host")
+
+
+def test_setup_that_fails(cluster):
+    with pytest.raises(SandboxCreationError, match="why"):
+        demesne.ray.map(["true"], [1], image=IMAGE, setup="echo why >&2; exit 9")
+    none_left()
+
+
+class Hostile:
+    def __reduce__(self):
+        return os.mkdir, ("/tmp/demesne-ray-was-here",)
+
+
+def test_functions(cluster):
+    """A function's result is JSON of bounded size. Another result is refused, and no part of it is executed."""
+    factor = 7
+
+    def work(given):
+        import os
+
+        print("said")
+        if isinstance(given, bytes):
+            for fd in range(3, 20):
+                try:
+                    os.write(fd, given)
+                except OSError:
+                    pass
+            os._exit(0)
+        return {"n": given["n"] * factor}
+
+    hostile = [pickle.dumps(Hostile()), b"[" * 100000, b"1" * (2 << 20), b"9" * 10000, b"{", b"", b"\xff"]
+    outcomes = demesne.ray.map(work, [{"n": 6}, *hostile, {}], timeout=60)
+    assert outcomes[0].value == {"n": 42} and outcomes[0].stderr == b"said\n"
+    assert [(o.state, o.value, "result refused" in o.error) for o in outcomes[1:-1]] == [("failed", None, True)] * len(hostile)
+    assert outcomes[-1].state == "failed" and b"KeyError" in outcomes[-1].stderr
+    assert not os.path.exists("/tmp/demesne-ray-was-here")
+
+
+def test_died(cluster):
+    """An input whose sandbox died has another one on another node, at most retries times."""
+
+    def remove_one():
+        forks = wait(lambda: [s for s in Client().sandboxes(name="ray-map-") if not s["name"].endswith("base") and s["execs"]])
+        demesne.Sandbox.connect(forks[0]["id"]).kill()
+
+    for retries, state, attempts in ((0, "died", 1), (1, "done", 2)):
+        killer = threading.Thread(target=remove_one)
+        killer.start()
+        [outcome] = demesne.ray.map(["sleep", "10"], [1], image=IMAGE, retries=retries)
+        killer.join()
+        assert (outcome.state, outcome.attempts) == (state, attempts), outcome
+
+
+def test_prepared_sandbox_lost(cluster):
+    """A node that can make no fork gets no more inputs, and costs none."""
+    lost = []
+
+    def ended(outcome):
+        if not lost:
+            base = next(s["name"] for s in Client().sandboxes(name="ray-map-") if s["name"].endswith("base"))
+            lost.extend(Client().sandboxes(name=base.removesuffix("base")))
+            for sandbox in lost:
+                with contextlib.suppress(demesne.NotFound):
+                    demesne.Sandbox.connect(sandbox["id"]).kill()
+
+    outcomes = demesne.ray.map(["echo", "{}"], range(60), image=IMAGE, progress=ended)
+    assert [o.stdout for o in outcomes] == [b"%d\n" % n for n in range(60)]
+    none_left()
+
+
+DRIVER = """
+import demesne.ray, ray, sys
+ray.init(address=sys.argv[1], log_to_driver=False)
+demesne.ray.map(["sleep", "1000"], range(8), image="busybox:latest")
+"""
+
+
+def test_driver_killed(cluster):
+    driver = subprocess.Popen([sys.executable, "-c", DRIVER, cluster.address])
+    wait(lambda: sum(s["execs"] > 0 for s in Client().sandboxes(name="ray-map-")) == 8)
+    driver.send_signal(signal.SIGKILL)
+    driver.wait()
+    none_left()
+
+
+def end_at_once(raylet, workers):
+    """Kills a raylet, and its workers unless they are to find out."""
+    pid = raylet.pid
+    children = [int(child) for task in os.listdir(f"/proc/{pid}/task") for child in open(f"/proc/{pid}/task/{task}/children").read().split()]
+    for process in [pid, *(children if workers else ())]:
+        os.kill(process, signal.SIGKILL)
+    raylet.wait()  # workers take a zombie for a raylet that runs
+
+
+@pytest.mark.parametrize("workers", [False, True])
+def test_node_killed(cluster, workers):
+    """A node that ends during a map costs no input, repeats no result and leaves no sandbox."""
+    alive = {node["NodeID"] for node in ray.nodes() if node["Alive"]}
+    left = {node.node_id: node for node in cluster.worker_nodes if node.node_id in alive}
+    counts, killed = collections.Counter(), []
+
+    def ended(outcome):
+        counts[outcome.index] += 1
+        if counts.total() >= 30 and outcome.node in left and not killed:
+            killed.append(outcome.node)
+            end_at_once(left[outcome.node].all_processes["raylet"][0].process, workers)
+
+    outcomes = demesne.ray.map(["sh", "-c", "sleep 0.5; echo {}"], range(200), image=IMAGE, progress=ended)
+    assert [o.state for o in outcomes] == ["done"] * 200
+    assert [int(o.stdout) for o in outcomes] == list(range(200)) and set(counts.values()) == {1}
+    repeated = [o for o in outcomes if o.attempts > 1]
+    print(len(repeated), "inputs had a second node")
+    if workers:
+        assert repeated and killed[0] not in {o.node for o in repeated}
+    none_left()
