@@ -101,10 +101,29 @@ func (c *Client) Pull(ctx context.Context, ref imageref.Ref, progress func(event
 	if err != nil {
 		return nil, err
 	}
+	return c.pull(ctx, ref, progress, func(ctx context.Context, on func(events.Event)) (events.Event, error) {
+		return c.run(ctx, job{args: c.pullArgs(name), on: on})
+	})
+}
+
+// A Login is a user's name and password at a registry.
+type Login struct{ User, Password string }
+
+// PullPrivate pulls an image with a login, which nothing keeps, under the name as. The image has no other name, so that
+// others cannot use it.
+func (c *Client) PullPrivate(ctx context.Context, ref imageref.Ref, l Login, as imageref.Ref, progress func(events.Event)) (*Image, error) {
+	return c.pull(ctx, ref, progress, func(ctx context.Context, on func(events.Event)) (events.Event, error) {
+		args := c.pullArgs("--username", l.User, "--as", as.Given, ref.Given)
+		return c.secretly(ctx, args, l.Password, on)
+	})
+}
+
+// pull unpacks the layers that pull reports.
+func (c *Client) pull(ctx context.Context, ref imageref.Ref, progress func(events.Event), pull func(context.Context, func(events.Event)) (events.Event, error)) (*Image, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	u := c.unpacker(ctx, cancel, progress)
-	result, err := c.run(ctx, job{args: c.pullArgs(name), on: u.pulled})
+	result, err := pull(ctx, u.pulled)
 	if err == nil && result.Digest == "" {
 		err = errNoResult
 	}
@@ -120,12 +139,12 @@ func (c *Client) Pull(ctx context.Context, ref imageref.Ref, progress func(event
 	return img, nil
 }
 
-func (c *Client) pullArgs(name string) []string {
+func (c *Client) pullArgs(more ...string) []string {
 	args := []string{"pull", "--store", c.Store.Dir()}
 	if c.Platform != "" {
 		args = append(args, "--platform", c.Platform)
 	}
-	return append(args, name)
+	return append(args, more...)
 }
 
 // remote returns the name to pass to demesne-images, or an error if the image cannot be pulled.

@@ -2,6 +2,7 @@ package integration
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"net/http"
@@ -144,4 +145,34 @@ func TestServeImages(t *testing.T) {
 		}
 	}
 	api.stop(syscall.SIGTERM)
+}
+
+// TestServePrivateBase builds templates by E2B's SDK from a registry that needs a login. A wrong password is the SDK's own error.
+// The login is in no file, message or layer, and the base has no name afterwards.
+func TestServePrivateBase(t *testing.T) {
+	const password = "hunter2-of-the-registry"
+	g := newGalleryOf(t, fixture.Options{User: "me", Password: password})
+	ref, _ := g.simple("private:1")
+	for _, how := range []string{"registry", "gcp"} {
+		if how == "gcp" {
+			g.reg.Close()
+			g = newGalleryOf(t, fixture.Options{User: "_json_key", Password: `{"private_key":"` + password + `"}`})
+			ref, _ = g.simple("private:1")
+		}
+		api := g.serveAPI("--egress", "none")
+		if r := g.finish(g.sdk(api, "clients/e2b/registry.mjs", how, ref, password)); r.code != 0 {
+			t.Errorf("%s: %+v\n%s", how, r, api.said())
+		}
+		api.stop(syscall.SIGTERM)
+		if strings.Contains(api.said(), password) {
+			t.Error("the server's messages have the password")
+		}
+		for _, dir := range []string{g.home, g.store} {
+			g.nowhere(dir, password)
+			g.nowhere(dir, base64.StdEncoding.EncodeToString([]byte("me:"+password)))
+		}
+		if names := g.ok("images"); strings.Contains(names, "private") || strings.Contains(names, "-base") || !strings.Contains(names, "local/e2b-") {
+			t.Errorf("the names in the store: %s", names)
+		}
+	}
 }

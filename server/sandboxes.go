@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"time"
 
+	"demesne/images"
 	"demesne/kernels"
 	"demesne/runner"
 	"demesne/runner/fileops"
@@ -47,6 +48,8 @@ type Sandboxes interface {
 	HasImage(ctx context.Context, name string) bool
 	// Build builds an image from the Containerfile in a directory. It writes its progress to log.
 	Build(ctx context.Context, b Build, log io.Writer) error
+	// PullPrivate pulls a base for Build that only a login may pull. It writes its progress to log. Discard removes it.
+	PullPrivate(ctx context.Context, p Private, log io.Writer) error
 	// Blobs returns the size of each blob of an image that is here, by digest.
 	Blobs(ctx context.Context, name string) (map[string]int64, error)
 	// Discard removes an image that Build made or failed to make, and all that only this build left. It returns an
@@ -60,6 +63,13 @@ type Build struct {
 	Containerfile string // path
 	Name          string // of the image
 	MaxLayers     int64  // bytes of new layers together; 0: no bound
+}
+
+// Private is an image of a registry, and the login for it, which is used for one pull and is nowhere kept.
+type Private struct {
+	Image string
+	Login images.Login
+	As    string // the only name that the image gets
 }
 
 // Sandbox is a live sandbox.

@@ -3,6 +3,7 @@ package pull
 import (
 	"context"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"demesne/images"
 	"demesne/images/events"
 )
 
@@ -141,4 +143,53 @@ func TestPullRedirect(t *testing.T) {
 		t.Error("credentials went elsewhere")
 	}
 	holds(t, o.Store, ref, img)
+}
+
+// TestPullPrivate checks a pull with a login: only it counts, also where the store has the image or the files have another
+// login. Only the registry gets it, and the image has only the name that was chosen.
+func TestPullPrivate(t *testing.T) {
+	for _, c := range []struct {
+		scheme string
+		front  func(host string) func(http.ResponseWriter, *http.Request, http.Handler)
+	}{
+		{"basic", func(string) func(http.ResponseWriter, *http.Request, http.Handler) { return basic }}, {"bearer", bearer},
+	} {
+		t.Run(c.scheme, func(t *testing.T) {
+			r, mirror := newRegistry(t), newRegistry(t)
+			img := anImage(t, runtime.GOARCH, 1000, 2)
+			ref := r.push(t, "o/n:1", img)
+			r.behave(c.front(r.host))
+			var leaked atomic.Bool
+			mirror.behave(func(w http.ResponseWriter, req *http.Request, _ http.Handler) {
+				if user, password, _ := req.BasicAuth(); user+password != "" {
+					leaked.Store(true)
+				}
+				w.Header().Set("WWW-Authenticate", `Basic realm="r"`)
+				w.WriteHeader(401)
+			})
+			o, as := r.options(t), parseRef(t, "local/e2b-a:b-base")
+			write(t, o.System.SystemRegistriesConfPath, fmt.Sprintf("[[registry]]\nprefix = %q\nlocation = %q\n[[registry.mirror]]\nlocation = %q\ninsecure = true\n", r.host+"/o", r.host+"/o", mirror.host+"/o"))
+			write(t, o.System.AuthFilePath, auth(r.host, "of another"))
+			if _, err := Private(t.Context(), ref, images.Login{User: "me", Password: "secret"}, as, o); err != nil {
+				t.Fatal(err)
+			}
+			holds(t, o.Store, as, img)
+			if _, err := o.Store.Lookup(ref); !errors.Is(err, images.ErrNotFound) {
+				t.Errorf("the registry's name is in the store: %v", err)
+			}
+			write(t, o.System.AuthFilePath, auth(r.host, "secret"))
+			_, err := Private(t.Context(), ref, images.Login{User: "me", Password: "guess"}, as, o)
+			if Classify(err) != events.CodeDenied || strings.Contains(err.Error(), "guess") {
+				t.Errorf("a wrong password: %v", err)
+			}
+			for _, name := range []string{"o/n:1", "redis", "docker://o/n:1", "python"} {
+				if _, err := Private(t.Context(), parseRef(t, name), images.Login{User: "me", Password: "secret"}, as, o); Classify(err) != events.CodeInvalid {
+					t.Errorf("%s: %v", name, err)
+				}
+			}
+			if leaked.Load() {
+				t.Error("a mirror got the login")
+			}
+		})
+	}
 }

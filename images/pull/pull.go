@@ -107,12 +107,34 @@ func (p *puller) pull(ctx context.Context, ref imageref.Ref) (oci.Digest, error)
 	if d, err := p.present(ctx, ref, all[0]); d != "" || err != nil {
 		return d, err
 	}
+	return p.take(ctx, all, ref)
+}
+
+// take copies the image of the first candidate that answers into the store, under the name as.
+func (p *puller) take(ctx context.Context, all []reference.Named, as imageref.Ref) (oci.Digest, error) {
 	src, err := p.dial(ctx, all)
 	if err != nil {
 		return "", err
 	}
 	defer src.Close()
-	return p.copy(ctx, src, ref)
+	return p.copy(ctx, src, as)
+}
+
+// Private pulls an image with a login, which is used for this pull only, under another name. It always asks the registry: that
+// the store has the image does not mean that this login may pull it. The library sends the login to no mirror.
+func Private(ctx context.Context, ref imageref.Ref, login images.Login, as imageref.Ref, o Options) (oci.Digest, error) {
+	p := newPuller(o)
+	p.imports = true
+	if !ref.Explicit() {
+		return "", errorf(events.CodeInvalid, "a login is for one registry: write its host before the name, as in registry.example/%s", ref)
+	}
+	all, err := candidates(p.sys, ref)
+	if err != nil {
+		return "", Speak(err)
+	}
+	p.sys.DockerAuthConfig = &types.DockerAuthConfig{Username: login.User, Password: login.Password}
+	d, err := p.take(ctx, all, as)
+	return d, Speak(err)
 }
 
 // present returns the digest of the image if the store has all of it and the registry has no newer image under that name, and

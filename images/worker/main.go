@@ -1,7 +1,7 @@
 // Package worker is the program demesne-images, apart from its builds: registries, archives, unpacking. demesne starts it. Package events defines their protocol: JSON on stdout, one event a line, the last one "result" or
 // "error".
 //
-//	demesne-images pull   [--store DIR] [--platform OS/ARCH] REF
+//	demesne-images pull   [--store DIR] [--platform OS/ARCH] [--username USER --as NAME] REF     the password on descriptor 3
 //	demesne-images fetch  [--store DIR] DIGEST          the blobs of an image that gc dropped
 //	demesne-images feature [--store DIR] REF            a dev container feature, as an image of one layer
 //	demesne-images import [--store DIR] SRC NAME        a rootfs (tar, directory) or an image (archive, layout)
@@ -59,7 +59,8 @@ func (c *call) commands() []command {
 	authfile, verify := flag("authfile", "FILE", "file with credentials"), flag("tls-verify", "BOOL", "require a trusted certificate")
 	return []command{
 		{Command: with("pull", "REF", "pull an image from a registry, an archive or a layout",
-			flag("platform", "OS/ARCH", "platform of the image, where there are several")), args: 1, run: (*call).pullImage},
+			flag("platform", "OS/ARCH", "platform of the image, where there are several"), flag("as", "NAME", "name of the image in the store"),
+			flag("username", "USER", "pull as this user, with the password on descriptor 3")), args: 1, run: (*call).pullImage},
 		{Command: with("fetch", "DIGEST", "download the blobs of an image that gc dropped"), args: 1, run: (*call).fetchImage},
 		{Command: with("feature", "REF", "copy a dev container feature from a registry"), args: 1, run: (*call).pullFeature},
 		{Command: with("import", "SRC NAME", "make an image of a root filesystem or an archive"), args: 2, run: (*call).importImage},

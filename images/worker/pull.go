@@ -54,6 +54,9 @@ func (c *call) pullImage() error {
 			return "", err
 		}
 		options := pull.Options{Store: store, Platform: platform, Transfer: pull.Transfer{Report: c.out.send}}
+		if c.options["username"] != "" {
+			return c.pullPrivate(ref, options)
+		}
 		switch ref.Kind {
 		case imageref.Registry:
 			return pull.Image(c.ctx, ref, options)
@@ -62,4 +65,20 @@ func (c *call) pullImage() error {
 		}
 		return "", usage("%q cannot be pulled from a registry or archive", ref)
 	})
+}
+
+// pullPrivate copies an image from a registry with the password on a descriptor. What the registry answers may repeat the
+// password, and is shown to people.
+func (c *call) pullPrivate(ref imageref.Ref, options pull.Options) (oci.Digest, error) {
+	as, err := imageref.Parse(c.options["as"])
+	if err != nil || as.Kind != imageref.Registry || as.Explicit() {
+		return "", usage("image %q as %q: not a name that only the store has", ref, c.options["as"])
+	}
+	password, err := readSecret()
+	if err != nil {
+		return "", err
+	}
+	login := images.Login{User: c.options["username"], Password: string(password)}
+	c.out.hide(login)
+	return pull.Private(c.ctx, ref, login, as, options)
 }

@@ -1,13 +1,17 @@
 package worker
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
+	"strings"
 	"sync"
 	"time"
 
+	"demesne/images"
 	"demesne/images/archive"
 	"demesne/images/events"
 	"demesne/images/oci"
@@ -25,7 +29,8 @@ type reporter struct {
 	json *json.Encoder
 	said map[oci.Digest]time.Time // time of each layer's last progress event
 
-	plainHTTP string // hint for a registry without TLS, in place of a line of registries.conf
+	hidden    *strings.Replacer // blanks a password; nil: no password
+	plainHTTP string            // hint for a registry without TLS, in place of a line of registries.conf
 }
 
 func newReporter(w io.Writer) *reporter {
@@ -37,6 +42,9 @@ func newReporter(w io.Writer) *reporter {
 func (r *reporter) send(e events.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.hidden != nil {
+		e.Text, e.Why, e.Hint = r.hidden.Replace(e.Text), r.hidden.Replace(e.Why), r.hidden.Replace(e.Hint)
+	}
 	if e.State == events.Pulling || e.State == events.Pushing || e.State == events.Unpacking {
 		layer, now := e.Digest+e.DiffID, time.Now()
 		if now.Sub(r.said[layer]) < every {
@@ -45,6 +53,18 @@ func (r *reporter) send(e events.Event) {
 		r.said[layer] = now
 	}
 	_ = r.json.Encode(e)
+}
+
+// hide blanks a password in all later texts, also in the forms in which requests have it.
+func (r *reporter) hide(l images.Login) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	const blank = "[hidden]"
+	pair := []byte(l.User + ":" + l.Password)
+	r.hidden = strings.NewReplacer(
+		base64.StdEncoding.EncodeToString(pair), blank, base64.URLEncoding.EncodeToString(pair), blank,
+		url.QueryEscape(l.Password), blank, l.Password, blank,
+	)
 }
 
 // fail writes the last event of a command that failed.

@@ -81,3 +81,15 @@ func TestFail(t *testing.T) {
 		}
 	}
 }
+
+// TestHidden checks that no event has the password of a private registry, which its answers may repeat.
+func TestHidden(t *testing.T) {
+	var out bytes.Buffer
+	r := newReporter(&out)
+	r.hide(images.Login{User: "me", Password: "p/s w+rd"})
+	r.send(events.Event{Event: events.Notice, Why: "at registry.test?x=p%2Fs+w%2Brd"})
+	r.fail(errors.New("denied: me:p/s w+rd, Basic bWU6cC9zIHcrcmQ="))
+	if got := out.String(); strings.Contains(got, "w+rd") || strings.Contains(got, "w%2Brd") || strings.Contains(got, "bWU6") || strings.Count(got, "[hidden]") != 3 {
+		t.Error(got)
+	}
+}

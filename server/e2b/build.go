@@ -18,6 +18,7 @@ import (
 	"time"
 
 	builder "demesne/build"
+	"demesne/images"
 	"demesne/internal/lazy"
 	"demesne/server"
 	"demesne/session"
@@ -187,12 +188,12 @@ type step struct {
 
 // recipe is the input of a build.
 type recipe struct {
-	FromImage    string          `json:"fromImage"`
-	FromTemplate string          `json:"fromTemplate"`
-	Registry     json.RawMessage `json:"fromImageRegistry"`
-	StartCmd     string          `json:"startCmd"`
-	ReadyCmd     string          `json:"readyCmd"`
-	Steps        []step          `json:"steps"`
+	FromImage    string         `json:"fromImage"`
+	FromTemplate string         `json:"fromTemplate"`
+	Registry     *registryLogin `json:"fromImageRegistry"`
+	StartCmd     string         `json:"startCmd"`
+	ReadyCmd     string         `json:"readyCmd"`
+	Steps        []step         `json:"steps"`
 }
 
 // startup returns what the sandboxes of a build start with; nil: nothing.
@@ -221,8 +222,9 @@ func (s *builds) templateBuild(w http.ResponseWriter, r *http.Request) error {
 	if err := body(r, &q); err != nil {
 		return err
 	}
-	if len(q.Registry) > 0 && string(q.Registry) != "null" {
-		return fmt.Errorf("%w: fromImageRegistry is not supported by demesne", session.ErrInvalid)
+	login, err := q.login()
+	if err != nil {
+		return err
 	}
 	b.mu.Lock()
 	again := b.status != "waiting"
@@ -231,8 +233,8 @@ func (s *builds) templateBuild(w http.ResponseWriter, r *http.Request) error {
 	if again {
 		return refusal{http.StatusConflict, "the build has begun"}
 	}
-	if err = s.store.pictures.begin(b, len(q.Steps)); err == nil {
-		err = s.start(func() { s.run(b, q) })
+	if err = s.store.pictures.begin(b, len(q.Steps), login != nil); err == nil {
+		err = s.start(func() { s.run(b, q, login) })
 	}
 	if err != nil {
 		s.ended(b, err, nil)
@@ -265,11 +267,11 @@ func (s *builds) close() {
 // buildTime bounds a build.
 const buildTime = 2 * time.Hour
 
-// run builds, and names the image by the template's tags.
-func (s *builds) run(b *build, q recipe) {
+// run builds, and names the image by the template's tags. login is for the base; nil: none.
+func (s *builds) run(b *build, q recipe, login *images.Login) {
 	ctx, cancel := context.WithTimeout(s.ctx, buildTime)
 	defer cancel()
-	steps, err := s.image(ctx, b, q)
+	steps, err := s.image(ctx, b, q, login)
 	if err == nil {
 		err = s.try(ctx, b)
 	}
@@ -295,13 +297,17 @@ func (s *builds) ended(b *build, err error, steps []string) {
 
 // image makes the image of a build and counts it, in a directory that is removed afterwards. steps has the step of each line of
 // the Containerfile.
-func (s *builds) image(ctx context.Context, b *build, q recipe) (steps []string, err error) {
+func (s *builds) image(ctx context.Context, b *build, q recipe, login *images.Login) (steps []string, err error) {
 	work := &workspace{dir: filepath.Join(s.opts.State, workDir, b.id), ledger: &s.store.ledger}
 	if err := os.MkdirAll(work.dir, 0o700); err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, work.close()) }()
-	text, steps, err := s.containerfile(ctx, work, q)
+	base, err := s.base(ctx, b, q, login)
+	if err != nil {
+		return nil, stepError{baseStep, err}
+	}
+	text, steps, err := s.containerfile(work, base, q.Steps)
 	if err != nil {
 		return nil, err
 	}
@@ -309,9 +315,12 @@ func (s *builds) image(ctx context.Context, b *build, q recipe) (steps []string,
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		return nil, err
 	}
-	base, _, _ := strings.Cut(strings.TrimPrefix(text, "FROM "), "\n")
-	below, err := s.opts.Backend.Blobs(ctx, base)
-	absent := err != nil
+	var below map[string]int64 // of a private base nothing, so that all of it counts
+	absent := false
+	if login == nil {
+		below, err = s.opts.Backend.Blobs(ctx, base)
+		absent = err != nil
+	}
 	reserved, err := s.store.ledger.reserve()
 	if err != nil {
 		return nil, err
@@ -383,9 +392,12 @@ func (s *builds) templateStatus(w http.ResponseWriter, r *http.Request) error {
 	return answer(w, http.StatusOK, a)
 }
 
-// containerfile translates the steps, and puts the files of COPY steps into work. Every word is a JSON string or is checked,
-// so that no step can add an instruction. lines has the step of each line.
-func (s *builds) containerfile(ctx context.Context, work *workspace, q recipe) (text string, lines []string, err error) {
+// base returns the image to build from. One with a login is pulled under a name of this build.
+func (s *builds) base(ctx context.Context, b *build, q recipe, login *images.Login) (from string, err error) {
+	if login != nil {
+		from = privateOf(b.template.ID, b.id)
+		return from, s.opts.Backend.PullPrivate(ctx, server.Private{Image: q.FromImage, Login: *login, As: from}, b)
+	}
 	from, own := q.FromImage, false
 	if isBaseImage(from) || q.FromTemplate != "" && isBaseTemplate(q.FromTemplate) {
 		from, own = s.opts.base(), true // a recipe's image is made here
@@ -397,11 +409,17 @@ func (s *builds) containerfile(ctx context.Context, work *workspace, q recipe) (
 		s.store.mu.Unlock()
 	}
 	if from == "" || strings.ContainsAny(from, " \t\r\n$") || !own && (strings.Contains(from, builtPrefix) || !s.opts.Backend.HasImage(ctx, from)) {
-		return "", nil, stepError{baseStep, fmt.Errorf("%w: base %q: not an image", session.ErrInvalid, cmp.Or(from, q.FromTemplate))}
+		return "", fmt.Errorf("%w: base %q: not an image", session.ErrInvalid, cmp.Or(from, q.FromTemplate))
 	}
+	return from, nil
+}
+
+// containerfile translates the steps, and puts the files of COPY steps into work. Every word is a JSON string or is checked,
+// so that no step can add an instruction. lines has the step of each line.
+func (s *builds) containerfile(work *workspace, from string, steps []step) (text string, lines []string, err error) {
 	text, lines = "FROM "+from+"\n", []string{baseStep}
 	user := `""` // root
-	for i, st := range q.Steps {
+	for i, st := range steps {
 		number := strconv.Itoa(i + 1)
 		more, err := s.instruction(work, i, st)
 		if err != nil {

@@ -16,8 +16,9 @@ import (
 type built struct {
 	Template string           `json:"template"`
 	Build    string           `json:"build"`
-	Fixed    Stored           `json:"fixed"` // what it counts in addition to its blobs
-	Blobs    map[string]int64 `json:"blobs"` // that are not of the operator's base: size by digest
+	Fixed    Stored           `json:"fixed"`             // what it counts in addition to its blobs
+	Blobs    map[string]int64 `json:"blobs"`             // that are not of the operator's base: size by digest
+	Private  bool             `json:"private,omitempty"` // its base has the name privateOf, until the build ends
 
 	making bool
 }
@@ -84,9 +85,9 @@ func fixedOf(steps int) Stored {
 	return Stored{Bytes: n * entryCost, Files: n}
 }
 
-// begin counts an image that will be built. It fails if there is no room for it.
-func (p *pictures) begin(b *build, steps int) error {
-	one := &built{Template: b.template.ID, Build: b.id, Fixed: fixedOf(steps), making: true}
+// begin counts an image that will be built. It fails if there is no room for it. private means that its base needs a login.
+func (p *pictures) begin(b *build, steps int, private bool) error {
+	one := &built{Template: b.template.ID, Build: b.id, Fixed: fixedOf(steps), Private: private, making: true}
 	need := one.Fixed.plus(Stored{Bytes: 1}) // a ledger that is full afterwards has no room for a layer
 	err := p.store.ledger.take(need)
 	if err != nil {
@@ -144,14 +145,25 @@ func (p *pictures) end(id string) {
 	one := p.all[id]
 	one.making = false
 	p.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), collectTime)
+	defer cancel()
+	if err := p.dropBase(ctx, one); err != nil {
+		p.store.opts.Log.Printf("remove base of template %s: %v", one.Template, err)
+	}
 	if p.collect() > 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), collectTime)
-	defer cancel()
 	if err := p.store.backend.Discard(ctx, imageOf(one.Template, "none")); err != nil {
 		p.store.opts.Log.Printf("remove intermediate images of template %s: %v", one.Template, err)
 	}
+}
+
+// dropBase takes the name from a private base. Its layers stay while the image has them.
+func (p *pictures) dropBase(ctx context.Context, one *built) error {
+	if !one.Private {
+		return nil
+	}
+	return p.store.backend.Discard(ctx, privateOf(one.Template, one.Build))
 }
 
 // collectTime bounds the removal of images.
@@ -164,7 +176,7 @@ func (p *pictures) collect() (n int) {
 	ctx, cancel := context.WithTimeout(context.Background(), collectTime)
 	defer cancel()
 	for _, one := range p.unnamed() {
-		err := p.store.backend.Discard(ctx, imageOf(one.Template, one.Build))
+		err := errors.Join(p.dropBase(ctx, one), p.store.backend.Discard(ctx, imageOf(one.Template, one.Build)))
 		if err != nil && !errors.Is(err, session.ErrConflict) {
 			p.store.opts.Log.Printf("remove image of template %s: %v", one.Template, err)
 		}

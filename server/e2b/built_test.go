@@ -269,3 +269,47 @@ func TestLimitsShown(t *testing.T) {
 		t.Error(text)
 	}
 }
+
+// TestPrivateBase checks that a login is for one pull: it goes to the registry only, all of the image counts for the namespace,
+// and neither the base nor the login stays.
+func TestPrivateBase(t *testing.T) {
+	r := under(t, Quota{Bytes: 400 * kilo})
+	said := ""
+	for _, c := range []struct{ what, recipe, want string }{
+		{"right", `{"fromImage":"registry.test/app","fromImageRegistry":{"type":"registry","username":"me","password":"right"}}`, "ready"},
+		{"wrong", `{"fromImage":"registry.test/app","fromImageRegistry":{"type":"registry","username":"me","password":"s3cret"}}`, "error: the registry refused the login"},
+		{"a service account", `{"fromImage":"registry.test/app","fromImageRegistry":{"type":"gcp","serviceAccountJson":"{\"k\":\"s3cret\"}"}}`, "error: the registry refused the login"},
+		{"aws", `{"fromImage":"registry.test/app","fromImageRegistry":{"type":"aws","awsAccessKeyId":"a","awsSecretAccessKey":"s3cret","awsRegion":"r"}}`, "400"},
+		{"another type", `{"fromImage":"registry.test/app","fromImageRegistry":{"type":"s3cret"}}`, "400"},
+		{"no password", `{"fromImage":"registry.test/app","fromImageRegistry":{"type":"registry","username":"s3cret"}}`, "400"},
+		{"two in one", `{"fromImage":"registry.test/app","fromImageRegistry":{"type":"registry","username":"me:s3cret","password":"s3cret"}}`, "400"},
+		{"of a template", `{"fromTemplate":"right","fromImageRegistry":{"type":"registry","username":"me","password":"s3cret"}}`, "400"},
+		{"null", `{"fromImage":"debian","fromImageRegistry":null}`, "ready"},
+	} {
+		name := strings.ReplaceAll(c.what, " ", "-")
+		status, path := r.begin(name, c.recipe)
+		got := fmt.Sprint(status)
+		if status == 202 {
+			got = r.ends(path)
+		}
+		if got != c.want {
+			t.Errorf("%s: %s, want %s", c.what, got, c.want)
+		}
+		_, text := r.control("GET", path+"/status", "")
+		said += text
+	}
+	if got := r.api.store.ledger.stored().Bytes - 2*fixedOf(0).Bytes; got != 50*kilo {
+		t.Errorf("the private base counts %d bytes", got)
+	}
+	r.images("after it", 2)
+	filepath.WalkDir(r.state, func(path string, d os.DirEntry, err error) error {
+		if err == nil && d.Type().IsRegular() {
+			text, _ := os.ReadFile(path)
+			said += string(text)
+		}
+		return err
+	})
+	if strings.Contains(said, "s3cret") || strings.Contains(said, `"right"}`) && strings.Contains(said, "password") {
+		t.Errorf("a login stays: %s", said)
+	}
+}

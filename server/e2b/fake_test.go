@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"demesne/images"
 	"demesne/kernels"
 	"demesne/runner"
 	"demesne/runner/fileops"
@@ -182,6 +183,18 @@ func (f *fake) Build(_ context.Context, b server.Build, log io.Writer) error {
 		f.images[b.Name] = blobs
 	}
 	return err
+}
+
+// PullPrivate has an image whose only login is me and right.
+func (f *fake) PullPrivate(_ context.Context, p server.Private, log io.Writer) error {
+	if p.Login != (images.Login{User: "me", Password: "right"}) {
+		return errors.New("the registry refused the login")
+	}
+	fmt.Fprintf(log, "pulled %s", p.Image)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.images[p.As] = map[string]int64{"private": 50 * kilo}
+	return nil
 }
 
 func (f *fake) Blobs(_ context.Context, name string) (map[string]int64, error) {

@@ -159,7 +159,8 @@ func TestSteps(t *testing.T) {
 		{Type: "RUN", Args: []string{"a", "web"}}, {Type: "USER", Args: []string{"app"}}, {Type: "ENV", Args: []string{"A", "1", "B", "2"}}, {Type: "RUN", Args: []string{"b", "root"}},
 		{Type: "RUN", Args: []string{"c", ""}},
 	}}
-	text, lines, err := r.api.builds.containerfile(t.Context(), &workspace{dir: t.TempDir(), ledger: &r.api.store.ledger}, q)
+	work := &workspace{dir: t.TempDir(), ledger: &r.api.store.ledger}
+	text, lines, err := r.api.builds.containerfile(work, q.FromImage, q.Steps)
 	want := `FROM debian
 USER web
 RUN ["/bin/sh","-c","a"]
@@ -191,13 +192,16 @@ RUN ["/bin/sh","-c","c"]
 		recipe
 		want buildReason
 	}{
-		{recipe{FromTemplate: "none"}, buildReason{`invalid request: base "none": not an image`, "base"}},
 		{recipe{FromImage: "debian", Steps: []step{{Type: "WORKDIR", Args: []string{"/"}}, {Type: "NONE"}}}, buildReason{"step 2: " + errStep.Error(), "2"}},
 	} {
-		_, _, err := r.api.builds.containerfile(t.Context(), &workspace{dir: t.TempDir(), ledger: &r.api.store.ledger}, c.recipe)
+		_, _, err := r.api.builds.containerfile(work, c.FromImage, c.Steps)
 		if got := why(err, nil); got != c.want {
 			t.Errorf("%+v, want %+v", got, c.want)
 		}
+	}
+	_, err = r.api.builds.image(t.Context(), &build{id: "b", template: &template{ID: "t"}}, recipe{FromTemplate: "none"}, nil)
+	if got, want := why(err, nil), (buildReason{`invalid request: base "none": not an image`, "base"}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
 	}
 }
 

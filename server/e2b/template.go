@@ -79,6 +79,9 @@ func (st *store) startup(id string) *startup {
 // imageOf returns the name of the image of one build.
 func imageOf(template, build string) string { return builtPrefix + template + ":" + build }
 
+// privateOf returns the name of the base of one build, if only a login may pull it.
+func privateOf(template, build string) string { return imageOf(template, build) + "-base" }
+
 // builtPrefix begins the names of templates' images. A client names a template instead, so that its layers count.
 const builtPrefix = "local/e2b-"
 

@@ -373,7 +373,7 @@ func TestContainerfile(t *testing.T) {
 			t.Errorf("%+v: %q %v, want %q", c.step, got, err, c.want)
 		}
 	}
-	if _, _, err := r.api.builds.containerfile(t.Context(), &workspace{dir: t.TempDir(), ledger: &r.api.store.ledger}, recipe{FromImage: "a\nRUN x"}); err == nil {
+	if _, err := r.api.builds.base(t.Context(), nil, recipe{FromImage: "a\nRUN x"}, nil); err == nil {
 		t.Error("a base with a line")
 	}
 }

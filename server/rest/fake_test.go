@@ -210,7 +210,11 @@ func (f *fake) Grants(_ context.Context, l runner.Limits, timeout time.Duration)
 	return p.Grant(l, timeout)
 }
 
-func (f *fake) HasImage(context.Context, string) bool                { return true }
+func (f *fake) HasImage(context.Context, string) bool { return true }
+
+// PullPrivate implements Service.
+func (f *fake) PullPrivate(context.Context, server.Private, io.Writer) error { return nil }
+
 func (f *fake) Build(context.Context, server.Build, io.Writer) error { return nil }
 func (f *fake) Discard(context.Context, string) error                { return nil }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 
 	"demesne/client"
@@ -101,16 +102,46 @@ func (b *Images) Pull(ctx context.Context, name string, progress func(string)) (
 		return nil, err
 	}
 	defer c.Store.Close()
-	img, err := c.Pull(ctx, ref, func(e events.Event) {
-		if line := said(e); line != "" {
-			progress(line)
-		}
-	})
+	img, err := c.Pull(ctx, ref, lines(progress))
 	if err != nil {
 		return nil, kinds.OfImage(session.NamedImage(ref, err))
 	}
 	done := imageOf(images.Listed{Image: img})
 	return &done, nil
+}
+
+// PullPrivate implements [server.Sandboxes].
+func (b *Images) PullPrivate(ctx context.Context, p server.Private, log io.Writer) error {
+	ref, pull, err := b.Policy.Image(p.Image)
+	if err != nil {
+		return kinds.Invalid(err)
+	}
+	if pull == images.PullNever {
+		return fmt.Errorf("%w: image %q: the operator allows only the store's image of this name, and a login is for a registry", session.ErrInvalid, p.Image)
+	}
+	as, err := session.ParseImage(p.As)
+	if err != nil {
+		return err
+	}
+	c, err := session.OpenImages()
+	if err != nil {
+		return err
+	}
+	defer c.Store.Close()
+	_, err = c.PullPrivate(ctx, ref, p.Login, as, lines(func(line string) { fmt.Fprintln(log, line) }))
+	if failure, ok := errors.AsType[*events.Failure](err); ok && failure.Code == events.CodeDenied {
+		err = fmt.Errorf("%w (give the user name and password of an account that may pull this image)", err)
+	}
+	return kinds.OfImage(session.NamedImage(ref, err))
+}
+
+// lines returns a function that passes on events as lines.
+func lines(progress func(string)) func(events.Event) {
+	return func(e events.Event) {
+		if line := said(e); line != "" {
+			progress(line)
+		}
+	}
 }
 
 // said describes an event in one line, or returns "".
