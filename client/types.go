@@ -81,8 +81,16 @@ type RunRequest struct {
 // CreateRequest asks for a sandbox that lives until it is removed or expires.
 type CreateRequest struct {
 	Settings
-	Name       string `json:"name,omitempty" maxLength:"63" pattern:"^[A-Za-z0-9][A-Za-z0-9_.-]*$" doc:"Unique; empty: a new one"`
-	TTLSeconds int64  `json:"ttl_seconds,omitempty" minimum:"0" maximum:"2592000" doc:"Removed after so long without a command; 0: 48 hours"`
+	Name       string      `json:"name,omitempty" maxLength:"63" pattern:"^[A-Za-z0-9][A-Za-z0-9_.-]*$" doc:"Unique; empty: a new one"`
+	TTLSeconds int64       `json:"ttl_seconds,omitempty" minimum:"0" maximum:"2592000" doc:"Removed after so long without a command; 0: 48 hours"`
+	Mounts     []HostMount `json:"mounts,omitempty" maxItems:"64" doc:"For the server's own user at its unix socket, and what the operator lists for others. Not beside a network of mode open"`
+}
+
+// HostMount is a file or directory of the server's machine in a sandbox. Its paths have no symbolic link, . or ..
+type HostMount struct {
+	Source string `json:"source" minLength:"1" maxLength:"4096" example:"/home/me/project"`
+	Target string `json:"target,omitempty" maxLength:"4096" doc:"Path in the sandbox; empty: as source"`
+	Mode   string `json:"mode,omitempty" enum:"ro,rw,cow" doc:"Empty: ro. With cow the directory stays as it is: demesne diff, apply and discard handle the changes"`
 }
 
 // Result is the outcome of a command.

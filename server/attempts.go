@@ -168,6 +168,17 @@ func clientOf(r *http.Request) (client string, own bool) {
 
 type peerKey struct{}
 
+// OwnUser reports whether a request came by a unix socket from a process of the server's user, in the server's user namespace: a
+// sandbox's processes are not.
+func OwnUser(ctx context.Context) bool {
+	p, _ := ctx.Value(peerKey{}).(*peer)
+	if p == nil || p.c.LocalAddr().Network() != "unix" {
+		return false
+	}
+	uid, err := p.user()
+	return err == nil && uid == os.Geteuid()
+}
+
 // withPeer returns the context of a connection's requests, in which clientOf finds its user.
 func withPeer(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, peerKey{}, &peer{c: c})

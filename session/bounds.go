@@ -23,6 +23,7 @@ type Bounds struct {
 
 	AllowedImages  []string
 	AllowedDomains []string // rules of package policy
+	AllowedMounts  []string // directories of this machine for callers of a namespace, DIR or DIR:rw
 	Rate           float64  // requests a second
 	MaxRunning     int      // commands
 	MaxWaiting     int
@@ -39,6 +40,9 @@ func (b Bounds) Over(below Bounds) Bounds {
 	}
 	if len(b.AllowedDomains) == 0 {
 		b.AllowedDomains = below.AllowedDomains
+	}
+	if len(b.AllowedMounts) == 0 {
+		b.AllowedMounts = below.AllowedMounts
 	}
 	return b
 }

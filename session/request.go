@@ -21,8 +21,18 @@ var ErrNoJob = errors.New("job not found")
 type Request struct {
 	Create  CreateOptions
 	Run     RunOptions
-	Secrets []string `json:",omitempty"` // names of stored credentials that the sandbox gets
+	Secrets []string    `json:",omitempty"` // names of stored credentials that the sandbox gets
+	Mounts  []HostMount `json:",omitempty"` // of a sandbox of the HTTP API
 }
+
+// HostMount is a file or directory of this machine that a caller wants in a sandbox. Package operator decides about it.
+type HostMount struct {
+	Source, Target string // empty Target: as Source
+	Mode           string // of HostModes; empty: the first
+}
+
+// HostModes are the modes of a HostMount: read-only, read-write, and with the changes kept apart (package cow).
+var HostModes = []string{"ro", "rw", "cow"}
 
 // Copied is the result of a copy, with the path of the copy.
 type Copied struct {

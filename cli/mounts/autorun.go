@@ -2,13 +2,11 @@ package mounts
 
 import (
 	"fmt"
-	"path/filepath"
-	"slices"
-	"strings"
 
 	"demesne/cli/app"
 	"demesne/rootfs/upper"
 	"demesne/runner"
+	"demesne/session/cow"
 )
 
 // Watch remembers the files of writable directories that programs of this machine would execute later.
@@ -21,21 +19,11 @@ type Watch struct {
 // far as they exist, and remembers all of them for tell. others are the mounts of the sandbox: one below m hides
 // what m has there.
 func (w *Watch) Protect(m runner.Mount, others []runner.Mount) (mounts []runner.Mount, err error) {
-	found, err := upper.FindAutorun(m.Source)
-	if err != nil {
-		return nil, err
+	mounts, found, err := cow.Guards(m, others)
+	if err == nil {
+		w.dirs = append(w.dirs, found)
 	}
-	w.dirs = append(w.dirs, found)
-	for _, p := range found.Protected() {
-		target := filepath.Join(m.Target, p)
-		hidden := func(o runner.Mount) bool {
-			return o.Target != m.Target && strings.HasPrefix(o.Target+"/", m.Target+"/") && strings.HasPrefix(target+"/", o.Target+"/")
-		}
-		if !slices.ContainsFunc(others, hidden) {
-			mounts = append(mounts, runner.Mount{Source: filepath.Join(m.Source, p), Target: target, ReadOnly: true})
-		}
-	}
-	return mounts, nil
+	return mounts, err
 }
 
 // Tell names the files that the sandbox left or changed, and that a program of this machine would execute.

@@ -3,7 +3,7 @@
 //	backend.go  sandboxes; rest.go: commands and more, for package rest; secrets.go
 //	spaces.go   a Backend for each namespace
 //
-// Package stored has the images, kernel the kernels, trees the processes that perform operations on files, and kinds the errors.
+// Package stored has the images and directories of this machine, kernel the kernels, trees the processes that perform operations on files, and kinds the errors.
 //
 // It applies the operator's bounds: no caller gets a wider network, more memory, or a directory of the host as image.
 package apibackend
@@ -95,9 +95,19 @@ func (b *Backend) Create(ctx context.Context, r session.Request, built bool) (se
 	if err != nil {
 		return nil, err
 	}
+	changes, err := b.Mount(ctx, r.Mounts, &o)
+	if err != nil {
+		return nil, err
+	}
 	sb, err := b.Service.Create(ctx, o, session.Callbacks{})
 	if err != nil {
+		changes.Undo()
 		return nil, kinds.Of(err)
+	}
+	if err := changes.Made(sb.ID, o.Spec.Name); err != nil {
+		b.Service.Discard(sb.ID)
+		changes.Undo()
+		return nil, err
 	}
 	b.given.remember(r.Secrets, sb.ID, o.Spec.Name)
 	return &sandbox{sb, b}, nil
@@ -177,7 +187,12 @@ func (b *Backend) Prune(ctx context.Context, before time.Time) error {
 }
 
 func (b *Backend) Remove(ctx context.Context, name string) error {
-	return kinds.Of(b.Service.Remove(ctx, name))
+	changes := b.Changes(name)
+	err := b.Service.Remove(ctx, name)
+	if err == nil {
+		changes.DropEmpty()
+	}
+	return kinds.Of(err)
 }
 
 func (b *Backend) Pause(ctx context.Context, name string) error {

@@ -71,6 +71,9 @@ func (s *Server) create(ctx context.Context, in *createInput) (a client.Sandbox,
 	if err != nil {
 		return a, err
 	}
+	for _, m := range in.Body.Mounts {
+		r.Mounts = append(r.Mounts, session.HostMount(m))
+	}
 	spec := &r.Create.Spec
 	spec.Name = cmp.Or(in.Body.Name, newName())
 	spec.TTL = runner.Duration(cmp.Or(time.Duration(in.Body.TTLSeconds)*time.Second, runner.Longest))

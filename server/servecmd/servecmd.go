@@ -179,6 +179,8 @@ func BoundFlags(b *session.Bounds) cmdline.Flags {
 			Help: "images that callers may name in addition to the catalogue's, such as ghcr.io/org/*; any restricts the operator too"},
 		{Group: groupBounds, Long: "allowed-domains", Arg: "RULE", Repeat: true, Set: cmdline.List(&b.AllowedDomains, nil),
 			Help: "rule that callers may allow beyond --egress, such as api.example.com; private addresses too, if it names them"},
+		{Group: groupBounds, Long: "allowed-mounts", Arg: "DIR[:rw]", Repeat: true, Complete: cmdline.Directory, Set: cmdline.List(&b.AllowedMounts, nil),
+			Help: "directory of this machine that sandboxes of callers may mount, with what is below it; read-only without :rw (default none)"},
 		{Group: groupBounds, Long: "rate", Arg: "N", Set: positive(&b.Rate),
 			Help: "requests a second of one namespace; as many as in two seconds may come at once (default no bound)"},
 		{Group: groupBounds, Long: "max-running", Arg: "N", Set: number(&b.MaxRunning),

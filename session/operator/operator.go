@@ -4,6 +4,7 @@
 //	operator.go     bounds, as an operator sets them, and a policy of them
 //	environment.go  bounds from the variables of a program for models, or else from the machine
 //	limits.go       limits of a sandbox, the time of a command, the cost of an agent
+//	hostpaths.go    files and directories of this machine
 //	images.go       images; egress.go: modes and rules of the network; secrets.go: stored credentials
 //
 // A Policy decides and changes nothing. A frontend's protocol decides what happens to a limit that is too high: a
@@ -14,7 +15,10 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"path/filepath"
+	"strings"
 	"sync"
+	"unicode/utf8"
 
 	"demesne/images/imageref"
 	"demesne/proxy/policy"
@@ -49,10 +53,11 @@ type Caller struct {
 type Policy struct {
 	session.Bounds
 	Caller
-	most    runner.Limits                // 0: no bound
-	listed  []policy.Rule                // what callers may reach beyond the widest mode
-	image   imageref.Ref                 // the default
-	secrets func() (*vault.Vault, error) // opens them when they are needed; nil: none are offered
+	most     runner.Limits                // 0: no bound
+	listed   []policy.Rule                // what callers may reach beyond the widest mode
+	hostDirs []hostDir                    // of this machine, for callers that are not its user
+	image    imageref.Ref                 // the default
+	secrets  func() (*vault.Vault, error) // opens them when they are needed; nil: none are offered
 }
 
 // New returns the policy of bounds for a caller.
@@ -75,6 +80,9 @@ func New(b session.Bounds, c Caller) (*Policy, error) {
 		p.listed = append(p.listed, r)
 	}
 	var err error
+	if p.hostDirs, err = parseHostDirs(b.AllowedMounts); err != nil {
+		return nil, err
+	}
 	if p.image, err = session.ParseImage(cmp.Or(b.Image, imageref.Default(func(string) string { return "" }))); err != nil {
 		return nil, fmt.Errorf("image %q: %w", b.Image, err)
 	}
@@ -85,6 +93,23 @@ func New(b session.Bounds, c Caller) (*Policy, error) {
 		p.secrets = sync.OnceValues(func() (*vault.Vault, error) { return vault.Default(c.VaultKey) })
 	}
 	return p, nil
+}
+
+// hostDir is a directory of this machine that an operator allows.
+type hostDir struct {
+	path     string
+	writable bool
+}
+
+func parseHostDirs(words []string) (all []hostDir, err error) {
+	for _, w := range words {
+		dir, writable := strings.CutSuffix(w, ":rw")
+		if !filepath.IsAbs(dir) || filepath.Clean(dir) != dir || !utf8.ValidString(dir) {
+			return nil, fmt.Errorf("allowed-mounts %q: not an absolute path without . and .., or such a path with :rw", w)
+		}
+		all = append(all, hostDir{dir, writable})
+	}
+	return all, nil
 }
 
 // Agent returns why the callers may not run an agent, or nil. research means one with the whole network.

@@ -2,6 +2,8 @@ package operator
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -213,5 +215,62 @@ func TestGrant(t *testing.T) {
 	}
 	if of(t, session.Bounds{}, Caller{}).Time(0) != 0 {
 		t.Error("a time without a bound")
+	}
+}
+
+// TestHostPath checks who may use which paths of this machine, and that no path leads elsewhere: through a link that a caller or
+// a sandbox made, by .., or above what is allowed.
+func TestHostPath(t *testing.T) {
+	top, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{"/data/in", "/data/out/below", "/database", "/home"} {
+		if err := os.MkdirAll(top+dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	os.WriteFile(top+"/data/in/file", nil, 0o600)
+	os.Symlink(top+"/home", top+"/data/out/link")
+	os.Symlink(top+"/nowhere", top+"/data/out/gone")
+	os.Symlink(top+"/data/out/below", top+"/data/out/inner")
+	own, token, caller := Asker{Operator: true, Own: true}, Asker{Operator: true}, Asker{Own: true}
+	operator := of(t, session.Bounds{}, Caller{})
+	listed := of(t, session.Bounds{AllowedMounts: []string{top + "/data", top + "/data/out:rw"}}, Caller{Namespace: "team"})
+	for _, c := range []struct {
+		p          *Policy
+		who        Asker
+		path, mode string
+		want       string // part of the refusal; empty: allowed
+	}{
+		{operator, own, "/home", "rw", ""}, {operator, own, "/data/in/file", "ro", ""}, {operator, own, "/data", "cow", ""}, {operator, own, "/data", "", ""},
+		{operator, own, "/data/in/file", "rw", "not a directory"}, {operator, own, "/data/in/file", "cow", "not a directory"}, {operator, own, "/none", "ro", "no such file"},
+		{operator, own, "/data/out/link", "ro", "symbolic link"}, {operator, own, "/data/../home", "ro", "without . and .."}, {operator, own, "/data", "w", "mode"},
+		{operator, token, "/home", "ro", "does not allow"}, {operator, caller, "/home", "ro", "does not allow"},
+		{of(t, session.Bounds{}, Caller{Model: true}), own, "/home", "ro", "does not allow"}, {of(t, session.Bounds{}, Caller{Namespace: "team"}), own, "/home", "ro", "does not allow"},
+		{listed, caller, "/data", "ro", ""}, {listed, caller, "/data/in/file", "", ""}, {listed, caller, "/data/out/below", "rw", ""},
+		{listed, caller, "/data/in", "rw", "does not allow"}, {listed, caller, "/data", "rw", "does not allow"}, {listed, caller, "/data/out", "cow", "namespace"},
+		{listed, caller, "", "ro", "does not allow"}, {listed, caller, "/database", "ro", "does not allow"}, {listed, caller, "/home", "ro", "does not allow"},
+		{listed, caller, "/data/../home", "ro", "without . and .."}, {listed, caller, "/data/out/link", "ro", "symbolic link"}, {listed, caller, "/data/out/link", "rw", "symbolic link"},
+		{listed, caller, "/data/out/inner", "rw", "symbolic link"}, {listed, caller, "/data/out/link/x", "rw", "symbolic link"}, {listed, caller, "/data/out/gone", "ro", "symbolic link"}, {listed, caller, "/data/", "ro", "without . and .."},
+		{listed, caller, "/none", "ro", "does not allow"},
+	} {
+		m, apart, err := c.p.Mount(c.who, session.HostMount{Source: top + c.path, Mode: c.mode})
+		switch {
+		case c.want == "" && (err != nil || m.Source != top+c.path || m.Target != m.Source || m.ReadOnly != (c.mode == "" || c.mode == "ro") || apart != (c.mode == "cow")):
+			t.Errorf("%s %s: %+v %v %v", c.path, c.mode, m, apart, err)
+		case c.want != "" && (!errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), top+"/home") && c.path != "/home" && !strings.Contains(c.path, "..")):
+			t.Errorf("%s %s: %v, want %q", c.path, c.mode, err, c.want)
+		}
+	}
+	for _, target := range []string{"relative", "/a/../b", "/a/", "/\xff"} {
+		if _, _, err := operator.Mount(own, session.HostMount{Source: top, Target: target}); !errors.Is(err, ErrRefused) {
+			t.Errorf("target %q: %v", target, err)
+		}
+	}
+	for _, words := range []string{"data", "/a/..", "", ":rw", "/a/"} {
+		if _, err := New(session.Bounds{AllowedMounts: []string{words}}, Caller{}); err == nil {
+			t.Errorf("%q is accepted", words)
+		}
 	}
 }

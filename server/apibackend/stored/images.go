@@ -1,4 +1,5 @@
-// Package stored has the images of the HTTP API: the user's store, within the bounds of the operator.
+// Package stored has what the HTTP API gives of this machine: images of the user's store, and directories, within the bounds of the
+// operator.
 package stored
 
 import (
