@@ -339,3 +339,24 @@ if len(sys.argv) == 2:
 		}
 	}
 }
+
+// TestGroupExpires checks that nothing of a group stays without its creators: each member ends by its own time to live.
+func TestGroupExpires(t *testing.T) {
+	b := newBox(t)
+	for _, name := range []string{"db", "web"} {
+		if r := b.demesne("create", "--group", "shop", "--name", name, "--ttl", "2s"); r.code != 0 {
+			t.Fatalf("%+v", r)
+		}
+	}
+	if r := b.demesne("exec", "db.shop", "-c", "nohup sleep 1000 > /dev/null 2>&1 &"); r.code != 0 {
+		t.Errorf("%+v", r)
+	}
+	eventually(t, "the group to end", func() bool { return b.demesne("ls", "-q").stdout == "" })
+	if r := b.demesne("rm", "--group", "shop"); r.code != 125 || !strings.Contains(r.stderr, `group "shop": it has no sandboxes`) {
+		t.Errorf("after its time: %+v", r)
+	}
+	if r := b.demesne("create", "--group", "shop", "--name", "db", "--ttl", "2s"); r.code != 0 {
+		t.Errorf("the name is not free again: %+v", r)
+	}
+	eventually(t, "the new member to end", func() bool { return b.demesne("ls", "-q").stdout == "" })
+}
