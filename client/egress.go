@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"iter"
 	"net/http"
+	"net/url"
 	"strconv"
 )
 
@@ -98,8 +100,34 @@ func (i Images) Remove(ctx context.Context, name string) error {
 
 // Pull fetches an image. progress gets one line for each step; nil: it is not called.
 func (i Images) Pull(ctx context.Context, name string, progress func(string)) (*Image, error) {
-	var done *Image
-	err := i.follow(ctx, http.MethodPost, "/images/pull", nil, PullRequest{name}, func(e sent) error {
+	return steps[Image](ctx, "pull image", progress, func(ctx context.Context) (*http.Response, error) {
+		return i.sendJSON(ctx, http.MethodPost, "/images/pull", nil, PullRequest{name})
+	})
+}
+
+// Build builds an image. files is the context, a tar, or a Containerfile alone; nil: q.Context names a directory of the server's
+// machine. progress gets the lines of the build; nil: it is not called. The end of ctx ends the build.
+func (i Images) Build(ctx context.Context, q BuildRequest, files io.Reader, progress func(string)) (*Built, error) {
+	values := url.Values{"arg": q.Args}
+	for name, value := range (query{"tag": q.Tag, "file": q.File, "target": q.Target, "context": q.Context}) {
+		if value != "" {
+			values.Set(name, value)
+		}
+	}
+	for name, on := range map[string]bool{"no_cache": q.NoCache, "pull": q.Pull} {
+		if on {
+			values.Set(name, "true")
+		}
+	}
+	return steps[Built](ctx, "build image", progress, func(ctx context.Context) (*http.Response, error) {
+		return i.sendQuery(ctx, http.MethodPost, "/builds", values, files, "Content-Type", "application/octet-stream")
+	})
+}
+
+// steps follows the stream of a work whose result is a T.
+func steps[T any](ctx context.Context, verb string, progress func(string), send func(context.Context) (*http.Response, error)) (*T, error) {
+	var done *T
+	err := followed(ctx, send, func(e sent) error {
 		switch e.name {
 		case "error":
 			return e.failure()
@@ -111,7 +139,7 @@ func (i Images) Pull(ctx context.Context, name string, progress func(string)) (*
 			}
 			return err
 		case "done":
-			done = &Image{}
+			done = new(T)
 			if err := e.into(done); err != nil {
 				return err
 			}
@@ -122,5 +150,5 @@ func (i Images) Pull(ctx context.Context, name string, progress func(string)) (*
 	if errors.Is(err, errDone) {
 		return done, nil
 	}
-	return nil, fmt.Errorf("pull image: %w", err)
+	return nil, fmt.Errorf("%s: %w", verb, err)
 }

@@ -122,6 +122,11 @@ func (c *remote) send(ctx context.Context, method, path string, q query, body io
 			values.Set(name, value)
 		}
 	}
+	return c.sendQuery(ctx, method, path, values, body, header...)
+}
+
+// sendQuery is send for names that occur more than once.
+func (c *remote) sendQuery(ctx context.Context, method, path string, values url.Values, body io.Reader, header ...string) (*http.Response, error) {
 	u := c.base.JoinPath("v1")
 	at, err := url.Parse(strings.TrimSuffix(u.String(), "/") + path)
 	if err != nil {

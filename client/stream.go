@@ -67,9 +67,14 @@ var errDone = errors.New("done")
 
 // follow calls each with the events of a stream until it returns an error. The end of the stream is io.ErrUnexpectedEOF.
 func (c *remote) follow(ctx context.Context, method, path string, q query, in any, each func(sent) error) error {
+	return followed(ctx, func(ctx context.Context) (*http.Response, error) { return c.sendJSON(ctx, method, path, q, in) }, each)
+}
+
+// followed is follow for the request that send sends.
+func followed(ctx context.Context, send func(context.Context) (*http.Response, error), each func(sent) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // before Close, which would wait for the end of a stream
-	resp, err := c.sendJSON(ctx, method, path, q, in)
+	resp, err := send(ctx)
 	if err != nil {
 		return err
 	}

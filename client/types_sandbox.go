@@ -142,6 +142,24 @@ type PullRequest struct {
 	Name string `json:"name" minLength:"1" maxLength:"512" example:"python:3.12"`
 }
 
+// BuildRequest asks for an image of a Containerfile. Its context is the body of the request, or a directory of the server's
+// machine.
+type BuildRequest struct {
+	Tag     string   `query:"tag" required:"true" minLength:"1" maxLength:"512" example:"local/app" doc:"Name of the image"`
+	File    string   `query:"file" maxLength:"4096" doc:"Path of the Containerfile in the context; empty: Containerfile or Dockerfile"`
+	Target  string   `query:"target" maxLength:"256" doc:"The last stage to build; empty: the last of the file"`
+	Args    []string `query:"arg,explode" maxItems:"1000" doc:"NAME=VALUE of an ARG, once for each"`
+	Context string   `query:"context" maxLength:"4096" doc:"Directory of the server's machine, in place of a body"`
+	NoCache bool     `query:"no_cache" doc:"Execute every step, even if an earlier build has its result"`
+	Pull    bool     `query:"pull" doc:"Ask the registry for newer bases"`
+}
+
+// Built is an image that was built.
+type Built struct {
+	Tag    string `json:"tag"`
+	Digest string `json:"digest"`
+}
+
 // Progress is a line about work that goes on.
 type Progress struct {
 	Message string `json:"message"`

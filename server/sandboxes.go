@@ -57,6 +57,13 @@ type Sandboxes interface {
 	Discard(ctx context.Context, name string) error
 }
 
+// Bounds of builds over HTTP.
+const (
+	BuildTime  = 2 * time.Hour
+	MaxContext = 4 << 30 // bytes of the uploaded files of one build
+	MaxBuilds  = 100     // of one namespace that wait or run
+)
+
 // Build describes an image to build.
 type Build struct {
 	Dir           string // has the files and the Containerfile

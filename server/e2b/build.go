@@ -77,7 +77,6 @@ const uploadDir = "uploads"
 const (
 	maxLogs   = 20_000
 	keptBuild = 24 * time.Hour // longer than a build may take
-	maxBuilds = 100            // that are kept
 )
 
 var hashForm = lazy.Regexp{Expr: `^[0-9a-f]{64}$`}
@@ -131,7 +130,7 @@ func (s *builds) templateCreate(w http.ResponseWriter, r *http.Request) error {
 	}
 	b := &build{id: newBuildID(), template: t, tags: tags, made: time.Now(), status: "waiting"}
 	if !s.add(b) {
-		return refusal{http.StatusTooManyRequests, fmt.Sprintf("at most %d builds of a namespace wait or run", maxBuilds)}
+		return refusal{http.StatusTooManyRequests, fmt.Sprintf("at most %d builds of a namespace wait or run", server.MaxBuilds)}
 	}
 	return answer(w, http.StatusAccepted, map[string]any{
 		"templateID": t.ID, "buildID": b.id, "tags": tags, "names": []string{name}, "aliases": []string{name}, "public": false,
@@ -153,7 +152,7 @@ func (s *builds) add(b *build) bool {
 			oldest = o
 		}
 	}
-	if len(s.all) >= maxBuilds {
+	if len(s.all) >= server.MaxBuilds {
 		if oldest == nil {
 			return false
 		}
@@ -264,12 +263,9 @@ func (s *builds) close() {
 	s.running.Wait()
 }
 
-// buildTime bounds a build.
-const buildTime = 2 * time.Hour
-
 // run builds, and names the image by the template's tags. login is for the base; nil: none.
 func (s *builds) run(b *build, q recipe, login *images.Login) {
-	ctx, cancel := context.WithTimeout(s.ctx, buildTime)
+	ctx, cancel := context.WithTimeout(s.ctx, server.BuildTime)
 	defer cancel()
 	steps, err := s.image(ctx, b, q, login)
 	if err == nil {

@@ -71,7 +71,7 @@ func (s *builds) receive(w http.ResponseWriter, r *http.Request, id, hash string
 				size.Bytes += n
 			}
 			return err
-		}}, http.MaxBytesReader(w, r.Body, maxUploadBody))
+		}}, http.MaxBytesReader(w, r.Body, server.MaxContext))
 		err = errors.Join(err, f.Close())
 	}
 	if err == nil {

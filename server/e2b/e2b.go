@@ -93,9 +93,8 @@ const version = "0.6.4"
 
 // Bounds of the bodies of requests, in bytes, beside [server.MaxBody].
 const (
-	maxCodeBody   = 4 * server.MaxBody // code for a kernel
-	maxRPCBody    = 64 << 20           // a message, which may hold input for a process
-	maxUploadBody = 4 << 30            // files for a build
+	maxCodeBody = 4 * server.MaxBody // code for a kernel
+	maxRPCBody  = 64 << 20           // a message, which may hold input for a process
 )
 
 // target returns the sandbox and the port that a request names in its headers or its Host. Without an id they disagree, or

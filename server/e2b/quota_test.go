@@ -10,6 +10,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"demesne/server"
 )
 
 // under returns a rig with ceilings.
@@ -242,7 +244,7 @@ func TestQuotaItems(t *testing.T) {
 		t.Errorf("an upload for a removed template: %d", got)
 	}
 	r.counted("a template was removed", Stored{Snapshots: 1, Templates: 1})
-	for range 2 * maxBuilds {
+	for range 2 * server.MaxBuilds {
 		resp, _ := r.control("POST", "/v3/templates", `{"name":"t1"}`)
 		if resp.StatusCode == http.StatusTooManyRequests {
 			return

@@ -10,6 +10,7 @@ import (
 	"path"
 	"strings"
 
+	"demesne/server"
 	"demesne/session"
 )
 
@@ -69,7 +70,7 @@ func unpack(dir string, from io.Reader, take func(Stored) error) (top []string, 
 	if err != nil {
 		return nil, err
 	}
-	u := &unpacking{root, take, Stored{Bytes: maxUploadBody, Files: maxUnpacked}}
+	u := &unpacking{root, take, Stored{Bytes: server.MaxContext, Files: maxUnpacked}}
 	seen := map[string]bool{}
 	for t := tar.NewReader(z); ; {
 		h, err := t.Next()

@@ -74,7 +74,7 @@ var problems = []struct {
 	{400, "The request cannot be done: an image or a program does not exist, or the operator allows less", "image \"x\": the operator does not allow this image", takesInput},
 	{401, "The token is missing or wrong", "the token is missing or wrong", func(string, *huma.Operation) bool { return true }},
 	{403, "Only the operator may do this, or the policy does not allow it", "only the operator may do this", func(_ string, op *huma.Operation) bool {
-		return slices.Contains([]string{"remove-image", "verify-audit"}, op.OperationID) || strings.HasPrefix(op.OperationID, "host-")
+		return slices.Contains([]string{"remove-image", "build-image", "verify-audit"}, op.OperationID) || strings.HasPrefix(op.OperationID, "host-")
 	}},
 	{404, "Nothing of this name is the caller's", ipc.NoSuchSandbox("x").Error(), func(path string, _ *huma.Operation) bool { return strings.Contains(path, "{") }},
 	{409, "The name is in use, or the sandbox is in a state that does not allow it", "sandbox \"x\": exists already", func(path string, op *huma.Operation) bool {

@@ -343,6 +343,16 @@ func (f *fake) Pull(_ context.Context, name string, progress func(string)) (*cli
 	return &client.Image{Names: []string{name}}, nil
 }
 
+// BuildImage fails for a tag with no, and repeats what was uploaded.
+func (f *fake) BuildImage(_ context.Context, q client.BuildRequest, uploaded *os.File, log io.Writer) (*client.Built, error) {
+	text, err := io.ReadAll(uploaded)
+	fmt.Fprintf(log, "%s %v\n%s\nhalf", q.Target, q.Args, text)
+	if strings.Contains(q.Tag, "no") {
+		err = session.ErrInvalid
+	}
+	return &client.Built{Tag: q.Tag, Digest: "sha256:0"}, err
+}
+
 func (f *fake) RemoveImage(_ context.Context, name string) error {
 	f.note("rmi %s", name)
 	return nil

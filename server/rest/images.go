@@ -19,6 +19,7 @@ func (s *Server) imageRoutes() {
 	pull := operation("pull-image", http.MethodPost, "/images/pull", "Images", "Fetch an image, and stream the progress")
 	eventResponse(s.api, &pull, eventOf[client.Progress]("progress"), eventOf[client.Image]("done"), eventOf[client.Error]("error"))
 	huma.Register(s.api, pull, h.pullImage)
+	s.buildRoutes()
 	huma.Register(s.api, operation("remove-image", http.MethodDelete, "/images", "Images", "Remove an image; for the operator"), h.removeImage)
 }
 
@@ -31,20 +32,28 @@ func (s imageAPI) listImages(ctx context.Context, _ *struct{}) (client.Page[clie
 type pullInput struct{ Body client.PullRequest }
 
 func (s imageAPI) pullImage(ctx context.Context, in *pullInput) (*huma.StreamResponse, error) {
-	type pulled struct {
-		img *client.Image
-		err error
+	return s.steps(ctx, func(ctx context.Context, tell func(string)) (any, error) {
+		return s.service(ctx).Pull(ctx, in.Body.Name, tell)
+	})
+}
+
+// steps does work, and returns the answer that streams its lines, and at last done or error. What fails before the first line is
+// an ordinary error. The end of the answer ends the work.
+func (s *Server) steps(ctx context.Context, work func(ctx context.Context, tell func(string)) (any, error)) (*huma.StreamResponse, error) {
+	type result struct {
+		done any
+		err  error
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	lines, end := make(chan string), make(chan pulled, 1)
+	lines, end := make(chan string), make(chan result, 1)
 	go func() {
-		img, err := s.service(ctx).Pull(ctx, in.Body.Name, func(line string) {
+		done, err := work(ctx, func(line string) {
 			select {
 			case lines <- line:
 			case <-ctx.Done():
 			}
 		})
-		end <- pulled{img, err}
+		end <- result{done, err}
 	}()
 	var first string
 	select {
@@ -68,7 +77,7 @@ func (s imageAPI) pullImage(ctx context.Context, in *pullInput) (*huma.StreamRes
 				if e.err != nil {
 					to.send("error", s.shown(ctx, e.err))
 				} else {
-					to.send("done", e.img)
+					to.send("done", e.done)
 				}
 				return
 			}

@@ -7,7 +7,7 @@
 //	sandboxes.go  create, list, get, remove; life.go: start, stop, pause, fork, snapshot, limits, usage, receipt
 //	files.go      files and grep, in the envelope {code, message, data}
 //	egress.go     rules and the live log; questions.go: connections that wait for an answer
-//	images.go, ports.go
+//	images.go, builds.go, ports.go
 //	host.go       guarded commands and files of the host
 //	docs.go       the OpenAPI document, and a page that shows it; describe.go: its descriptions, examples and errors
 //
@@ -20,6 +20,7 @@ import (
 	"io"
 	"log"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -53,6 +54,7 @@ type Server struct {
 	api       huma.API
 	questions questions
 	published published
+	building  atomic.Int64 // builds that wait or run
 }
 
 // bodyTime is how long a client may pause while it sends its request.

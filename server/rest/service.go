@@ -2,6 +2,8 @@ package rest
 
 import (
 	"context"
+	"io"
+	"os"
 
 	"demesne/client"
 	"demesne/runner"
@@ -40,6 +42,9 @@ type Images interface {
 	ListImages(context.Context) ([]client.Image, error)
 	// Pull fetches an image, and tells its progress.
 	Pull(ctx context.Context, name string, progress func(string)) (*client.Image, error)
+	// BuildImage builds an image, from uploaded or from the directory that q names, and writes its progress to log. It removes
+	// nothing of an earlier image of the tag.
+	BuildImage(ctx context.Context, q client.BuildRequest, uploaded *os.File, log io.Writer) (*client.Built, error)
 	// RemoveImage removes a name, unless a sandbox uses its image.
 	RemoveImage(ctx context.Context, name string) error
 }
