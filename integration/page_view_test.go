@@ -84,12 +84,14 @@ func TestPageNames(t *testing.T) {
 	p.picture("run")
 	p.show("#/approvals", "git log")
 	p.picture("approvals")
-	p.press("Allow this pattern for an hour")
-	p.press("Allow this pattern for 2 hours")
-	p.press("Approve")
-	p.press("Allow this command for an hour")
-	p.press("Approve once")
-	p.await(`document.querySelectorAll(".note").length >= 5`)
+	for i, button := range []string{"Allow this pattern for an hour", "Allow this pattern for 2 hours", "Approve", "Allow this command for an hour", "Approve once"} {
+		p.press(button)
+		eventually(t, button, func() bool {
+			mu.Lock()
+			defer mu.Unlock()
+			return len(sent) > i
+		})
+	}
 	mu.Lock()
 	defer mu.Unlock()
 	want := []string{`/v1/host/requests/h2/approve {"digest":"d2","for_seconds":3600}`, `/v1/host/requests/h2/approve {"digest":"d2"}`, `/v1/host/requests/h1/approve {"digest":"d1"}`,

@@ -16,11 +16,11 @@ func TestRoom(t *testing.T) {
 	under := func(kib int, line string) result {
 		return b.finish(b.command("/bin/sh", "-c", fmt.Sprintf("ulimit -v %d; exec %s/%s", kib, bin, line)))
 	}
-	for _, kib := range []int{100_000, 200_000, 400_000, 800_000, 1_000_000, 1_500_000, 2_000_000, 3_145_727} {
+	for _, kib := range []int{100_000, 200_000, 400_000, 1_000_000, 1_500_000, 2_000_000, 3_145_727} {
 		refused := fmt.Sprintf("demesne: the limit of address space (ulimit -v) is %d MiB, and demesne's programs need 3072 MiB\n", kib>>10)
 		for _, line := range []string{"demesne run -- true", "demesne ls", "demesne mcp"} {
 			r := under(kib, line)
-			dump := kib < 800_000 && r.code == 2 && ofRuntime.MatchString(r.stderr)
+			dump := kib < 1_000_000 && r.code == 2 && ofRuntime.MatchString(r.stderr)
 			if !dump && (r.code != 125 || r.stderr != refused) || r.stdout != "" {
 				t.Errorf("ulimit -v %d: %s: %+v", kib, line, r)
 			}

@@ -118,7 +118,7 @@ func (u *unpacker) beside(name string, m meta, c content, r io.Reader) error {
 	return u.replace(name, func(temp string) error {
 		f, err := u.root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, m.mode)
 		if err != nil {
-			return err
+			return &fs.PathError{Op: "openat", Path: name, Err: fsutil.Reason(err)}
 		}
 		return errors.Join(fill(f, m, c, r), f.Close())
 	})

@@ -132,7 +132,7 @@ def cli(*arguments: str) -> str:
                 log = (log + part)[-2000:]
         if done.returncode:
             said = log.decode(errors="replace").strip() or f"demesne {arguments[0]}: exit code {done.returncode}"
-            raise (NotFound if "no such sandbox" in said else DemesneError)(said)
+            raise (NotFound if "no such" in said else DemesneError)(said)
         out.seek(0)
         return out.read().decode(errors="replace")
 
@@ -310,7 +310,10 @@ class Sandbox:
             self._end.detach()
         _delete(self.client.transport, f"/v1/sandboxes/{self.id}")
         if settled:
-            cli("discard", self.id)
+            try:
+                cli("discard", self.id)
+            except NotFound:
+                pass  # the server removes changes that are empty
             self._cow = False
 
     def __enter__(self) -> Sandbox:
