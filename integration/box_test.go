@@ -29,6 +29,7 @@ type box struct {
 	store               string   // image store; tests that need it create it
 	uid                 int      // user id to run programs as; -1: the current user
 	under               []string // program and arguments that start demesne, see withoutNamespaces
+	inside              []string // program and arguments that start every program
 	extra               []string
 	before              around // the machine's state before the test
 }
@@ -113,6 +114,9 @@ func (b *box) command(name string, args ...string) *exec.Cmd {
 		if len(b.under) > 0 {
 			name, args = b.under[0], slices.Concat(b.under[1:], []string{name}, args)
 		}
+	}
+	if len(b.inside) > 0 {
+		name, args = b.inside[0], slices.Concat(b.inside[1:], []string{name}, args)
 	}
 	limit := 5 * time.Minute
 	if recipes() {

@@ -49,6 +49,8 @@ need firefox-esr firefox-esr
 need ffmpeg ffmpeg
 need ip iproute2
 need minisign minisign
+need slurmctld slurm-wlm
+need munged munge
 [ -z "${DEMESNE_RELEASE:-}" ] || need rpm rpm
 need ssh openssh-client
 need dig bind9-dnsutils

@@ -52,6 +52,16 @@ func (n *Network) addSecret(s string) error {
 // FromVault begins the source of a secret of the vault.
 const FromVault = "vault:"
 
+// SecretVariables returns the variables of this environment that have secrets of the flags.
+func (n *Network) SecretVariables() (names []string) {
+	for _, name := range n.order {
+		if variable, found := strings.CutPrefix(n.secrets[name].source, "env:"); found {
+			names = append(names, variable)
+		}
+	}
+	return names
+}
+
 // IsSource reports whether a word says where a secret is.
 func IsSource(s string) bool {
 	kind, what, _ := strings.Cut(s, ":")

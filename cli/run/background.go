@@ -30,7 +30,7 @@ func (l jobLine) command() (app.Verb, []string) {
 // Attend is the main function of a job's process.
 func Attend(a *app.App, id string) int {
 	t := jobTool{a}
-	store, err := t.Session(session.Options{}).Jobs()
+	store, err := t.Jobs()
 	if err == nil {
 		err = store.Attend(context.Background(), id, runner.JobKept, t.do)
 	}
@@ -79,6 +79,11 @@ func (t jobTool) do(ctx context.Context, what json.RawMessage, out, errs io.Writ
 	if s.err != nil {
 		return nil, s.err
 	}
+	leave, err := t.SettleIn(&o.Limits)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
 	r, err := prepare(args)
 	if err != nil {
 		return nil, err

@@ -21,7 +21,8 @@ type runOptions struct {
 	codeOptions
 	stepOptions
 	background, queue bool
-	manifest          bool // of out
+	on                string // --on: where the command runs as a job; empty: here
+	manifest          bool   // of out
 }
 
 // codeOptions describe code that a command line names in place of a command.

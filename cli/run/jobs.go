@@ -16,7 +16,6 @@ import (
 	"demesne/internal/text"
 	"demesne/runner"
 	"demesne/runner/jobs"
-	"demesne/session"
 )
 
 // Jobs returns the verbs about the jobs of run and exec --background.
@@ -79,7 +78,7 @@ func (o *jobsOptions) Run(args []string) (int, error) {
 	if len(args) > 0 {
 		return 0, fmt.Errorf("unexpected argument %q", args[0])
 	}
-	store, err := o.Session(session.Options{}).Jobs()
+	store, err := o.Jobs()
 	if err != nil {
 		return 0, err
 	}
@@ -94,7 +93,7 @@ func (o *jobsOptions) Run(args []string) (int, error) {
 }
 
 func jobListing(all []*jobs.Job, now time.Time) string {
-	rows := [][]string{{"JOB", "STATUS", "AGE", "TOOK", "EXIT", "COMMAND"}}
+	rows := [][]string{{"JOB", "ON", "STATUS", "AGE", "TOOK", "EXIT", "COMMAND"}}
 	for _, j := range all {
 		took, exit := "-", "-"
 		if !j.Started.IsZero() {
@@ -107,7 +106,7 @@ func jobListing(all []*jobs.Job, now time.Time) string {
 		if j.Result != nil {
 			exit = fmt.Sprint(j.Result.ExitCode)
 		}
-		rows = append(rows, []string{j.ID, string(j.Status), app.Span(now.Sub(j.Created)), took, exit, app.Clip(text.SafeLine(commandOf(j)), 60)})
+		rows = append(rows, []string{j.ID, text.SafeLine(cmp.Or(j.Node, j.On, app.PlaceLocal)), string(j.Status), app.Span(now.Sub(j.Created)), took, exit, app.Clip(text.SafeLine(commandOf(j)), 60)})
 	}
 	return app.Columns(rows)
 }
@@ -120,7 +119,7 @@ func (t jobTool) each(args []string, do func(context.Context, *jobs.Store, strin
 	if len(args) == 0 {
 		return 0, text.Hinted(errors.New("needs the id of a job"), "demesne jobs lists them")
 	}
-	store, err := t.Session(session.Options{}).Jobs()
+	store, err := t.Jobs()
 	if err != nil {
 		return 0, err
 	}
@@ -249,31 +248,42 @@ type jobTool struct{ *app.App }
 // start starts a process that does a run or an exec, and prints the job's id. The caller has checked
 // everything that needs no sandbox.
 func (t jobTool) start(o *runOptions) (int, error) {
+	j, err := t.launch(o, func(store *jobs.Store, self string, line jobLine) (*jobs.Job, error) {
+		return store.Start([]string{self, AttendVerb}, line)
+	})
+	if err != nil {
+		return 0, err
+	}
+	return t.Print(j.ID + "\n")
+}
+
+// launch calls start with the line of a job, and the program that executes it.
+func (t jobTool) launch(o *runOptions, start func(store *jobs.Store, self string, line jobLine) (*jobs.Job, error)) (*jobs.Job, error) {
+	flag := "--background"
+	if o.on != "" {
+		flag = "--on"
+	}
 	switch {
 	case o.Interactive || o.TTY || o.Network.Ask:
-		return 0, errors.New("--background: cannot be combined with -i, -t or --ask")
+		return nil, fmt.Errorf("%s: cannot be combined with -i, -t or --ask", flag)
 	case o.JSON && o.JSONFile == "":
-		return 0, text.Hinted(errors.New("--background: cannot be combined with --json, except --json=FILE"), "demesne wait --json prints the result after the job's end")
+		return nil, text.Hinted(fmt.Errorf("%s: cannot be combined with --json, except --json=FILE", flag), "demesne wait --json prints the result after the job's end")
 	}
 	dir, err := os.Getwd()
 	if err != nil {
-		return 0, fmt.Errorf("find working directory: %w", err)
+		return nil, fmt.Errorf("find working directory: %w", err)
 	}
 	self, err := os.Executable()
 	if err != nil {
-		return 0, fmt.Errorf("find own program: %w", err)
+		return nil, fmt.Errorf("find own program: %w", err)
 	}
-	store, err := t.Session(session.Options{}).Jobs()
+	store, err := t.Jobs()
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	line := jobLine{Dir: dir, Run: o.Args}
 	if o.Verb == "exec" {
 		line = jobLine{Dir: dir, Exec: o.Args}
 	}
-	j, err := store.Start([]string{self, AttendVerb}, line)
-	if err != nil {
-		return 0, err
-	}
-	return t.Print(j.ID + "\n")
+	return start(store, self, line)
 }

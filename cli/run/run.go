@@ -69,7 +69,7 @@ The exit code is CMD's. With --commands it is the first failure's. demesne help 
 }
 
 func (o *runOptions) Flags() cmdline.Flags {
-	return slices.Concat(o.CommandFlags(), o.languageFlag(), stepFlags(&o.stepOptions), o.EnvFileFlag(), o.EntrypointFlag(), backgroundFlag(&o.background),
+	return slices.Concat(o.CommandFlags(), o.languageFlag(), stepFlags(&o.stepOptions), o.EnvFileFlag(), o.EntrypointFlag(), backgroundFlag(&o.background), onFlag(&o.on),
 		o.RootFlags(), o.SandboxFlags(), o.dependencyFlag(), o.InteriorFlags(), o.MountFlags(), o.Mounts.CowFlag(),
 		o.KeyFlag("run in the persistent sandbox of this key; make it if it does not exist"), o.ReplaceFlag(),
 		queueFlag(&o.queue), o.LifeFlags(), o.Network.Flags(), o.Network.GroupFlag(), o.Network.SecretFlags(), o.Network.AskFlags(),
@@ -97,6 +97,8 @@ func (o *runOptions) Run(args []string) (int, error) {
 	switch {
 	case err != nil:
 		return 0, err
+	case o.on != "":
+		return jobTool{o.App}.placed(o, r)
 	case o.background:
 		return jobTool{o.App}.start(o)
 	}

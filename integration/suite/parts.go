@@ -62,7 +62,7 @@ var (
 		./build ./build/devcontainer ./build/executor ./build/worker ./client ./images/pull ./kernels/code ./mcp/filter ./server/inprocess
 		./server/serve`)
 	notUser = list(`
-		install install_packages musl release
+		install install_packages musl release slurm
 
 		TestBuildCasesPeer TestPage* TestServeACME TestServeE2B TestServeKilled TestServePython TestServeRetention
 		TestServeRuns TestServeToolTexts

@@ -32,38 +32,55 @@ func (s *Store) Attend(ctx context.Context, id string, keep int64, run Run) erro
 	if err != nil {
 		return err
 	}
+	var r request
+	if err := readJSON(filepath.Join(dir, "job.json"), &r); err != nil {
+		return fmt.Errorf("attend job %q: %w", id, err)
+	}
+	if r.On != "" {
+		err = s.attendPlaced(ctx, dir, keep, r.Request, run)
+	} else {
+		err = s.attendHere(ctx, id, dir, keep, r.Request, run)
+	}
+	if err != nil {
+		return fmt.Errorf("attend job %q: %w", id, err)
+	}
+	return nil
+}
+
+// attendHere is Attend for a job on this machine, whose process inherited its lock and its place in the queue.
+func (s *Store) attendHere(ctx context.Context, id, dir string, keep int64, what json.RawMessage, run Run) error {
 	lock := os.NewFile(fdLock, "lock")
 	if lock == nil {
-		return errors.New("attend job: not started by Start")
+		return errors.New("not started by Start")
 	}
 	defer lock.Close()
 	unix.CloseOnExec(fdLock)
 	unix.CloseOnExec(fdTurn)
 	turn, err := flock.AdoptTurn(s.queue(), queueName, id, os.NewFile(fdTurn, "turn"))
 	if err != nil {
-		return fmt.Errorf("attend job %q: %w", id, err)
+		return err
 	}
 	defer turn.Leave()
 	alive, err := os.OpenFile(filepath.Join(dir, "alive"), os.O_RDWR|unix.O_NOFOLLOW, 0)
 	if err != nil {
-		return fmt.Errorf("attend job %q: %w", id, err)
+		return err
 	}
 	defer alive.Close()
-	var r request
-	if err := readJSON(filepath.Join(dir, "job.json"), &r); err != nil {
-		return fmt.Errorf("attend job %q: %w", id, err)
-	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	if err := listen(filepath.Join(dir, "control"), func(by runner.Frontend) { cancel(fmt.Errorf("%w by a call of %s", errCancelled, by)) }); err != nil {
-		return fmt.Errorf("attend job %q: %w", id, err)
+		return err
 	}
-	out, err1 := openLog(filepath.Join(dir, "stdout.log"), keep)
-	errs, err2 := openLog(filepath.Join(dir, "stderr.log"), keep)
+	out, err1 := openLog(filepath.Join(dir, "stdout.log"), os.O_EXCL, keep)
+	errs, err2 := openLog(filepath.Join(dir, "stderr.log"), os.O_EXCL, keep)
 	if err := errors.Join(err1, err2); err != nil {
-		return fmt.Errorf("attend job %q: %w", id, err)
+		return err
 	}
-	e := s.attend(ctx, turn, dir, r.Request, out, errs, run)
+	return finish(dir, s.attend(ctx, turn, dir, what, out, errs, run), out, errs)
+}
+
+// finish closes the logs and writes the result.
+func finish(dir string, e ended, out, errs *Log) error {
 	e.Ended, e.Stdout, e.Stderr = time.Now(), out.close(), errs.close()
 	for _, l := range []*Log{out, errs} {
 		if err := l.Lost(); err != nil {
@@ -173,8 +190,9 @@ func NewLog(f *os.File, keep int64) *Log {
 	return &Log{f: f, keep: max(keep, 2*holeStep), hole: headKept}
 }
 
-func openLog(path string, keep int64) (*Log, error) {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+// openLog opens a log. flag is O_EXCL, or O_TRUNC if an earlier process of the job may have left one.
+func openLog(path string, flag int, keep int64) (*Log, error) {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|unix.O_NOFOLLOW|flag, 0o600)
 	return NewLog(f, keep), err
 }
 

@@ -15,9 +15,10 @@ import (
 // NUL bytes for output that has been discarded.
 func (s *Store) Follow(ctx context.Context, id string, n int64, out, errs io.Writer) (*Job, error) {
 	outs := []*follower{{stream: "stdout", to: out}, {stream: "stderr", to: errs}}
+	look := s.watch(id)
 	for i, pause := 0, 5*time.Millisecond; ; i++ {
 		// The status is read before the output. So once the job has ended, one copy gets everything.
-		j, err := s.Get(id)
+		j, err := look()
 		if err != nil {
 			return nil, err
 		}

@@ -9,6 +9,7 @@
 //	    started       when the job left the queue; absent before
 //	    stdout.log stderr.log
 //	    result.json   the outcome; never changes
+//	    node          the machine that runs a job of a cluster
 //	    room          space reserved for the result, until it is written
 //	    log           the process's own stderr; usually empty
 //	DIR/slots/N       flock(2)ed by a running job; their number bounds the running jobs
@@ -18,6 +19,9 @@
 // job with a result has ended. Without a result but with the lock held, it is queued or running. With neither, its
 // process was killed and the job has failed. The starter passes the lock to the process as an open file, so a
 // starting job never looks dead.
+//
+// A job of a cluster's engine has neither a lock, FIFOs nor a place in the queue: its process runs on another machine, which
+// sees the same directory. The engine then says whether a job without a result is queued or running: see [Place].
 //
 // The package does not know what a job does: the caller passes that function to [Store.Attend].
 package jobs
@@ -80,6 +84,8 @@ type Job struct {
 	Status   Status          `json:"status"`
 	Request  json.RawMessage `json:"request"`
 	Frontend runner.Frontend `json:"frontend,omitempty"` // of the store that started it
+	On       string          `json:"on,omitempty"`       // where it runs, such as slurm:PARTITION; empty: on this machine
+	Node     string          `json:"node,omitempty"`     // the machine of a cluster that runs it, or ran it last
 	Created  time.Time       `json:"created"`
 	Started  time.Time       `json:"started,omitzero"`
 	Ended    time.Time       `json:"ended,omitzero"`
@@ -93,6 +99,7 @@ type Job struct {
 type request struct {
 	Version  int             `json:"version"` // 1
 	Frontend runner.Frontend `json:"frontend,omitempty"`
+	On       string          `json:"on,omitempty"`
 	Created  time.Time       `json:"created"`
 	Request  json.RawMessage `json:"request"`
 }
@@ -117,6 +124,8 @@ type Store struct {
 	Frontend runner.Frontend
 	// Admit is called in the process of a job that has a slot, before a later job can have one. nil: it is not called.
 	Admit func(what json.RawMessage) error
+	// Place returns the engine of a job on another machine, by the job's On. nil: no job runs on another machine.
+	Place func(on string) (Place, error)
 }
 
 // DefaultDir returns ~/.demesne/jobs.
@@ -155,8 +164,17 @@ func (s *Store) path(id, name string) (string, error) {
 	return filepath.Join(s.dir, id, name), nil
 }
 
-// Get returns a job by its id.
+// Get returns a job by its id. It asks the engine of a job on another machine.
 func (s *Store) Get(id string) (*Job, error) {
+	j, err := s.read(id)
+	if err != nil || j.On == "" || j.Status.Over() {
+		return j, err
+	}
+	return s.ask(j)
+}
+
+// read returns a job by its directory. One on another machine without a result is queued or running.
+func (s *Store) read(id string) (*Job, error) {
 	dir, err := s.path(id, "")
 	if err != nil {
 		return nil, err
@@ -171,14 +189,19 @@ func (s *Store) Get(id string) (*Job, error) {
 	if s.Frontend != runner.FrontendCLI && s.Frontend != r.Frontend {
 		return nil, ErrUnknown
 	}
-	j := &Job{ID: id, Status: Queued, Request: r.Request, Frontend: r.Frontend, Created: r.Created}
+	j := &Job{ID: id, Status: Queued, Request: r.Request, Frontend: r.Frontend, On: r.On, Created: r.Created}
 	if readJSON(filepath.Join(dir, "started"), &j.Started) == nil {
 		j.Status = Running
 	}
+	if r.On != "" {
+		readJSON(filepath.Join(dir, "node"), &j.Node)
+	}
 	// The order matters: a process writes its result before it releases the lock.
-	alive, err := flock.Held(filepath.Join(dir, "lock"))
-	if err != nil {
-		return nil, fmt.Errorf("read job %q: %w", id, err)
+	alive := r.On != ""
+	if !alive {
+		if alive, err = flock.Held(filepath.Join(dir, "lock")); err != nil {
+			return nil, fmt.Errorf("read job %q: %w", id, err)
+		}
 	}
 	var e ended
 	err = readJSON(filepath.Join(dir, "result.json"), &e)
@@ -188,24 +211,30 @@ func (s *Store) Get(id string) (*Job, error) {
 	case !errors.Is(err, fs.ErrNotExist):
 		return nil, fmt.Errorf("read job %q: %w", id, err)
 	case !alive:
-		return s.bury(j, dir)
+		return s.buryKilled(j, dir)
 	default:
 		j.Stdout, j.Stderr = sizeOf(filepath.Join(dir, "stdout.log")), sizeOf(filepath.Join(dir, "stderr.log"))
 	}
 	return j, nil
 }
 
-// bury writes the result of a job whose process was killed, so that every later reader sees the same end.
-func (s *Store) bury(j *Job, dir string) (*Job, error) {
-	e := ended{
-		Status: Failed, Ended: time.Now(), Message: "the process that ran the job was killed",
-		Stdout: sizeOf(filepath.Join(dir, "stdout.log")), Stderr: sizeOf(filepath.Join(dir, "stderr.log")),
-	}
+// buryKilled buries a job whose process was killed.
+func (s *Store) buryKilled(j *Job, dir string) (*Job, error) {
+	why := "the process that ran the job was killed"
 	if j.Status == Queued {
-		e.Message = "the process for the job was killed before the command started"
+		why = "the process for the job was killed before the command started"
 	}
 	if words := firstWords(filepath.Join(dir, "log")); words != "" {
-		e.Message = "the process that ran the job ended: " + words
+		why = "the process that ran the job ended: " + words
+	}
+	return s.bury(j, dir, Failed, why)
+}
+
+// bury writes the result of a job that has no process anymore, so that every later reader sees the same end.
+func (s *Store) bury(j *Job, dir string, status Status, why string) (*Job, error) {
+	e := ended{
+		Status: status, Ended: time.Now(), Message: why,
+		Stdout: sizeOf(filepath.Join(dir, "stdout.log")), Stderr: sizeOf(filepath.Join(dir, "stderr.log")),
 	}
 	switch err := writeResult(dir, e); {
 	case err == nil || errors.Is(err, fs.ErrExist):
@@ -239,10 +268,11 @@ func (s *Store) List() ([]*Job, error) {
 	}
 	var jobs []*Job
 	for _, e := range entries {
-		if j, err := s.Get(e.Name()); err == nil {
+		if j, err := s.read(e.Name()); err == nil {
 			jobs = append(jobs, j)
 		}
 	}
+	s.askAll(jobs)
 	slices.SortFunc(jobs, func(a, b *Job) int { return a.Created.Compare(b.Created) })
 	return jobs, nil
 }

@@ -131,6 +131,12 @@ func (s *Store) Begun(ctx context.Context, id string) error {
 func (s *Store) Wait(ctx context.Context, id string, most time.Duration) (*Job, error) {
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
+	if j, err := s.read(id); err != nil || j.On != "" {
+		if err != nil {
+			return nil, err
+		}
+		return s.waitPlaced(ctx, id)
+	}
 	for pause := time.Millisecond; ; pause = min(pause*2, 250*time.Millisecond) {
 		j, err := s.Get(id)
 		if err != nil || j.Status.Over() {
@@ -157,6 +163,9 @@ func (s *Store) Cancel(ctx context.Context, id string) (*Job, error) {
 	j, err := s.Get(id)
 	if err != nil || j.Status.Over() {
 		return j, err
+	}
+	if j.On != "" {
+		return s.cancelPlaced(ctx, j)
 	}
 	path, _ := s.path(id, "control")
 	// The process opens the FIFO first. Until then the FIFO has no reader (ENXIO).

@@ -1,0 +1,77 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"demesne/cli/app"
+	"demesne/internal/cmdline"
+	"demesne/internal/text"
+	"demesne/runner"
+	"demesne/runner/jobs"
+)
+
+// onFlag is a flag of run.
+func onFlag(to *string) cmdline.Flags {
+	return cmdline.Flags{{Group: app.GroupCommand, Long: "on", Arg: "PLACE", Set: func(s string) (err error) { *to, err = app.ParsePlace(s); return err },
+		Help: "run on a machine of a cluster, as a job: slurm, slurm:PARTITION, or local (the default)"}}
+}
+
+// placed starts the job of a line with --on. Without --background it copies the job's output, and returns the command's exit
+// code; a signal cancels the job.
+func (t jobTool) placed(o *runOptions, c *command) (int, error) {
+	switch {
+	case o.Key != "" || o.Name != "" || len(o.Network.Publish) > 0 || o.Network.Group != "":
+		return 0, errors.New("--on: cannot be combined with --key, --name, --publish and --group, which name something of this machine")
+	case c.script != nil && c.script.temporary != "":
+		return 0, errors.New("--on: cannot be combined with a program from stdin")
+	}
+	if vars := o.Network.SecretVariables(); len(vars) > 0 {
+		return 0, text.Hinted(fmt.Errorf("--on: the secret of variable %q would be written to the cluster's disk", vars[0]), "keep it where that machine finds it: --secret NAME=vault:NAME or NAME=file:PATH")
+	}
+	j, err := t.launch(o, func(store *jobs.Store, self string, line jobLine) (*jobs.Job, error) {
+		return store.StartOn(c.Sig.Ctx, o.on, jobs.Process{
+			Argv: []string{self, AttendVerb}, Env: t.exported(o.Variables),
+			Needs: jobs.Needs{Memory: max(o.Limits.Memory, 0), CPUs: o.Limits.CPUs, Time: c.Cmd.Timeout},
+		}, line)
+	})
+	if err != nil {
+		return 0, err
+	}
+	if o.background {
+		return t.Print(j.ID + "\n")
+	}
+	store, err := t.Jobs()
+	if err != nil {
+		return 0, err
+	}
+	if j, err = store.Follow(c.Sig.Ctx, j.ID, runner.JobKept, o.Stdout, o.Stderr); err != nil {
+		return 0, err
+	}
+	if code := c.Sig.GaveUp(); code != 0 {
+		_, err = store.Cancel(context.WithoutCancel(c.Sig.Ctx), j.ID)
+		return code, err
+	}
+	return t.outcome(j), nil
+}
+
+// shared are variables that a job on another machine gets. They name its user, and places that all machines see.
+var shared = []string{
+	"HOME", "USER", "LOGNAME", "PATH", "LANG",
+	"DEMESNE_STATE", "DEMESNE_OUTPUT_ROOT", "DEMESNE_IMAGE_STORE", "DEMESNE_DEFAULT_IMAGE", "DEMESNE_LIBEXEC", "DEMESNE_VAULT_KEY",
+}
+
+// exported returns the variables of this environment that a job on another machine gets: the shared ones, and those that --env
+// names without a value.
+func (t jobTool) exported(variables []string) []string {
+	names := slices.Clone(shared)
+	for _, e := range variables {
+		if !strings.Contains(e, "=") {
+			names = append(names, e)
+		}
+	}
+	return slices.DeleteFunc(names, func(name string) bool { return t.Getenv(name) == "" })
+}

@@ -1,0 +1,280 @@
+package integration
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// cluster is a box whose programs run as an ordinary user without subordinate ids, on the submitting machine of a Slurm cluster.
+type cluster struct {
+	*box
+	state string // of Slurm
+	cmd   *exec.Cmd
+}
+
+// player has an entry in passwd, which Slurm needs, but none in subuid.
+const player = "games"
+
+func newCluster(t *testing.T) *cluster {
+	t.Helper()
+	need(t, os.Getuid() == 0, "root, to start a cluster")
+	for _, p := range []string{"slurmctld", "slurmd", "munged", "nsenter", "setpriv"} {
+		program(t, p)
+	}
+	b := newBox(t)
+	c := &cluster{box: b, state: b.dir + "/slurm"}
+	for _, d := range []string{b.home, b.run, b.dir + "/k"} {
+		if err := os.Chown(d, 5, 60); err != nil { // Debian's ids of games
+			t.Fatal(err)
+		}
+	}
+	script, err := filepath.Abs("clusters/slurm.sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.cmd = b.command(script, c.state, "sh", "-c", "echo ready; exec cat")
+	c.cmd.Env = append(os.Environ(), "PATH="+os.Getenv("PATH")+":/usr/sbin:/sbin")
+	var errs bytes.Buffer
+	c.cmd.Stderr = &errs
+	in, err1 := c.cmd.StdinPipe()
+	out, err2 := c.cmd.StdoutPipe()
+	if err1 != nil || err2 != nil || c.cmd.Start() != nil {
+		t.Fatal(err1, err2)
+	}
+	t.Cleanup(func() {
+		in.Close()
+		c.cmd.Wait()
+	})
+	if line, err := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
+		t.Fatalf("%q, %v: %s", line, err, errs.String())
+	}
+	b.keepsJobs()
+	b.inside = []string{"nsenter", "--target", c.child(c.cmd.Process.Pid), "--net", "--mount", "--pid",
+		"setpriv", "--reuid=" + player, "--regid=" + player, "--clear-groups"}
+	b.extra = append(b.extra, "WORD=word", "SLURM_CONF="+c.state+"/slurm.conf", "TMPDIR="+b.mkdir("tmp"))
+	os.Chmod(b.dir+"/tmp", 0o1777)
+	for _, d := range []string{"work", "said", "outputs", "jupyter", "jupyter/config", "ipython"} {
+		os.Chmod(b.mkdir(d), 0o1777)
+	}
+	return c
+}
+
+// child returns the only child of a process.
+func (c *cluster) child(pid int) string {
+	c.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", pid))
+	if err != nil {
+		c.Fatal(err)
+	}
+	return strings.TrimSpace(string(text))
+}
+
+// job starts a background job on the cluster and returns its id.
+func (c *cluster) job(args ...string) string {
+	c.Helper()
+	r := c.demesne(append([]string{"run", "--background", "--on", "slurm"}, args...)...)
+	if r.code != 0 {
+		c.Fatalf("%+v", r)
+	}
+	return strings.TrimSpace(r.stdout)
+}
+
+// root runs a program as root in the cluster's namespaces.
+func (c *cluster) root(args ...string) {
+	c.Helper()
+	i := slices.Index(c.inside, "setpriv")
+	cmd := exec.Command(c.inside[0], append(c.inside[1:i:i], args...)...)
+	cmd.Env = append(os.Environ(), "SLURM_CONF="+c.state+"/slurm.conf")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		c.Fatalf("%q: %v: %s", args, err, out)
+	}
+}
+
+// placedJob is a job as demesne jobs --json prints it.
+type placedJob struct {
+	ID, Status, On, Node, Message string
+	Result                        *report
+}
+
+func (c *cluster) status(id string) (j placedJob) {
+	c.Helper()
+	r := c.demesne("jobs", "--json")
+	var all []placedJob
+	if err := json.Unmarshal([]byte(r.stdout), &all); err != nil {
+		c.Fatalf("%v: %+v", err, r)
+	}
+	for _, j = range all {
+		if j.ID == id {
+			return j
+		}
+	}
+	c.Fatalf("no job %s", id)
+	return j
+}
+
+// until waits for text in the job's stdout.
+func (c *cluster) until(id, text string) {
+	c.Helper()
+	eventually(c, text, func() bool { return strings.Contains(c.demesne("logs", id).stdout, text) })
+}
+
+// TestSlurm runs commands on a real cluster of two machines, as an ordinary user without subordinate ids.
+func TestSlurm(t *testing.T) {
+	c := newCluster(t)
+	t.Run("run", func(t *testing.T) {
+		out := c.dir + "/work/result"
+		r := c.demesne("run", "--on", "slurm", "--out", out, "--env", "WORD", "--", "sh", "-c",
+			`printf '%s|' "$@"; cat /etc/hostname >/out/f; echo "$WORD ${DEMESNE_TEST_SECRET-none}" >&2; exit 7`, "sh", "a b", "$(id)", "'%")
+		if r.code != 7 || r.stdout != "a b|$(id)|'%|" || r.stderr != "word none\n" {
+			t.Errorf("%+v", r)
+		}
+		if _, err := os.Stat(out + "/f"); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("job", func(t *testing.T) {
+		id := c.job("--json="+c.dir+"/work/r.json", "--", "sh", "-c", "echo one; echo two >&2")
+		if r := c.demesne("logs", "-f", id); r.stdout != "one\n" || r.stderr != "two\n" {
+			t.Errorf("logs: %+v", r)
+		}
+		r := c.demesne("wait", "--json", id)
+		var j placedJob
+		if err := json.Unmarshal([]byte(r.stdout), &j); err != nil || j.Status != "succeeded" || j.On != "slurm" || j.Node != "n1" && j.Node != "n2" {
+			t.Errorf("wait: %+v, %v", r, err)
+		}
+		var p report
+		if text, err := os.ReadFile(c.dir + "/work/r.json"); err != nil || json.Unmarshal(text, &p) != nil {
+			t.Fatalf("%v: %s", err, text)
+		}
+		// The partition gives a job 512 MiB, of which demesne's own processes get a part.
+		if i := slices.IndexFunc(p.Receipt.Limits, func(l limit) bool { return l.Name == "memory" && l.Value == "402653184" }); i < 0 {
+			t.Errorf("%+v", p.Receipt.Limits)
+		}
+	})
+	t.Run("cancel", func(t *testing.T) {
+		id := c.job("--", "sh", "-c", "echo up; exec sleep 1000")
+		c.until(id, "up")
+		if j := c.status(id); j.Status != "running" || j.Node == "" {
+			t.Errorf("%+v", j)
+		}
+		if r := c.demesne("cancel", id); r.code != 0 {
+			t.Errorf("%+v", r)
+		}
+		if j := c.status(id); j.Status != "cancelled" || j.Message != "cancelled by a call of cli" {
+			t.Errorf("%+v", j)
+		}
+		queued := c.job("--memory", "3500m", "--", "true") // both machines have less left while such a job runs
+		other := c.job("--memory", "3500m", "--", "sleep", "1000")
+		third := c.job("--memory", "3500m", "--", "sleep", "1000")
+		c.demesne("wait", queued)
+		for _, id := range []string{third, other} {
+			c.demesne("cancel", id)
+			if j := c.status(id); j.Status != "cancelled" {
+				t.Errorf("%+v", j)
+			}
+		}
+	})
+	t.Run("signal", func(t *testing.T) {
+		cmd := c.command("demesne", "run", "--on", "slurm", "--", "sh", "-c", "echo up; exec sleep 1000")
+		out, err := cmd.StdoutPipe()
+		if err == nil {
+			err = cmd.Start()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if line, _ := bufio.NewReader(out).ReadString('\n'); line != "up\n" {
+			t.Errorf("%q", line)
+		}
+		child, err := strconv.Atoi(c.child(cmd.Process.Pid)) // of nsenter
+		if err != nil {
+			t.Fatal(err)
+		}
+		syscall.Kill(child, syscall.SIGINT)
+		if cmd.Wait(); cmd.ProcessState.ExitCode() != 130 {
+			t.Errorf("%v", cmd.ProcessState)
+		}
+	})
+	t.Run("refused", func(t *testing.T) {
+		for want, args := range map[string][]string{
+			"invalid partition":          {"--on", "slurm:nope", "--", "true"},
+			"not local or slurm":         {"--on", "mars", "--", "true"},
+			"no partition":               {"--on", "slurm:", "--", "true"},
+			"name something of this":     {"--on", "slurm", "--key", "k", "--", "true"},
+			"cannot be combined with":    {"--on", "slurm", "-i", "--", "cat"},
+			"cluster's disk":             {"--on", "slurm", "--secret", "DEMESNE_TEST_SECRET", "--secret-for", "DEMESNE_TEST_SECRET=good.test", "--", "true"},
+			"name of a partition":        {"--on", "slurm:a b", "--", "true"},
+			"no command given":           {"--on", "slurm"},
+			"not set in this environm":   {"--on", "slurm", "--env", "UNSET_HERE", "--", "true"},
+			"Memory specification can n": {"--on", "slurm", "--memory", "9g", "--", "true"},
+		} {
+			if r := c.demesne(append([]string{"run"}, args...)...); r.code != 125 || !strings.Contains(r.stderr, want) {
+				t.Errorf("%q: %+v", args, r)
+			}
+		}
+		cmd := c.command("demesne", "run", "--on", "slurm", "--", "true")
+		cmd.Path, cmd.Args = bin+"/demesne", cmd.Args[len(c.inside):]
+		cmd.Env = append(cmd.Env, "PATH=/nowhere")
+		if r := c.finish(cmd); r.code != 125 || !strings.HasPrefix(r.stderr, "demesne: run: start job: sbatch is not installed\nhint: ") {
+			t.Errorf("without Slurm: %+v", r)
+		}
+	})
+	t.Run("document", func(t *testing.T) {
+		steps := []step{{command: "cd " + c.dir + "/work"}} // nsenter leaves the directory
+		transcript(c.box, slurmGuide, append(steps, stepsOf(document(t, slurmGuide))...))
+	})
+	t.Run("secret", func(t *testing.T) {
+		found := 0
+		filepath.WalkDir(c.state, func(path string, d os.DirEntry, err error) error {
+			if err != nil || !d.Type().IsRegular() {
+				return nil
+			}
+			if text, _ := os.ReadFile(path); bytes.Contains(text, []byte(canary)) {
+				t.Errorf("%s has a secret", path)
+			}
+			found++
+			return nil
+		})
+		if found < 5 {
+			t.Errorf("%d files", found)
+		}
+	})
+	t.Run("machine", func(t *testing.T) {
+		id := c.job("--", "sh", "-c", "echo up; sleep 3; echo end")
+		c.until(id, "up")
+		first := c.status(id).Node
+		pid, err := os.ReadFile(c.state + "/" + first + ".pid")
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Slurm sees the failure by itself after a while, and then waits two minutes for the credential of the first attempt to expire.
+		c.root("kill", "-KILL", strings.TrimSpace(string(pid)))
+		c.root("scontrol", "update", "NodeName="+first, "State=DOWN", "Reason=failed")
+		eventually(t, "the requeue", func() bool { return c.status(id).Status == "queued" })
+		c.root("scontrol", "update", "JobName="+id, "StartTime=now")
+		if r := c.demesne("wait", id); r.code != 0 {
+			t.Errorf("%+v", r)
+		}
+		if j := c.status(id); j.Status != "succeeded" || j.Node == first {
+			t.Errorf("%+v", j)
+		}
+		if r := c.demesne("logs", id); r.stdout != "up\nend\n" {
+			t.Errorf("%+v", r)
+		}
+	})
+	t.Run("left", func(t *testing.T) {
+		if left := names(c.dir + "/tmp"); len(left) > 0 {
+			t.Errorf("left %q", left)
+		}
+	})
+}

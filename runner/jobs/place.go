@@ -1,0 +1,246 @@
+package jobs
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"demesne/internal/fsutil"
+	"demesne/runner"
+)
+
+// Place is the engine of a cluster. It starts a job's process on one of its machines, which must see the directory of jobs
+// and demesne's programs at the same paths. A Place knows a job by the job's own id, so nothing must be remembered
+// between a request to the engine and its answer.
+type Place interface {
+	// Submit asks the engine for one process. It returns before the process starts.
+	Submit(ctx context.Context, p Process) error
+	// States asks for several jobs at once. A job that the engine does not know is absent from the answer.
+	States(ctx context.Context, ids []string) (map[string]State, error)
+	// Cancel ends a job. It returns before the process has ended.
+	Cancel(ctx context.Context, id string) error
+}
+
+// Process is the process of a job on another machine.
+type Process struct {
+	ID    string
+	Argv  []string
+	Log   string   // path of a file for its stderr
+	Needs Needs    // resources that the engine sets aside
+	Env   []string // names of the variables that it gets from this environment
+}
+
+// Needs are resources of one job. A zero field leaves the engine its default.
+type Needs struct {
+	Memory int64         // bytes
+	CPUs   float64       // processors
+	Time   time.Duration // until the engine ends the job
+}
+
+// State is what an engine knows about a job.
+type State struct {
+	Status Status // Queued or Running while it may still produce a result, otherwise Failed or Cancelled
+	Reason string // in the engine's words, may be empty
+	Node   string // may be empty
+}
+
+// askPause is the time between two questions to an engine. The directory is looked at more often.
+const askPause = 3 * time.Second
+
+// askTimeout bounds the time of one question.
+const askTimeout = 30 * time.Second
+
+// errNoPlace is the error for a job of an engine that this program does not have.
+var errNoPlace = errors.New("no such cluster")
+
+func (s *Store) place(on string) (Place, error) {
+	if s.Place == nil {
+		return nil, fmt.Errorf("%q: %w", on, errNoPlace)
+	}
+	return s.Place(on)
+}
+
+// StartOn writes a job to disk and submits its process to the engine of a cluster. The process is p.Argv followed by the
+// job's id. p.ID and p.Log are set here.
+func (s *Store) StartOn(ctx context.Context, on string, p Process, what any) (*Job, error) {
+	place, err := s.place(on)
+	if err != nil {
+		return nil, err
+	}
+	raw, err := json.Marshal(what)
+	if err != nil {
+		return nil, err
+	}
+	p.ID = NewID()
+	dir := filepath.Join(s.dir, p.ID)
+	p.Log = filepath.Join(dir, "log")
+	p.Argv = append(p.Argv[:len(p.Argv):len(p.Argv)], p.ID)
+	err = os.Mkdir(dir, 0o700)
+	if err == nil {
+		err = errors.Join(reserve(dir), writeJSON(dir, "job.json", request{Version: 1, Frontend: s.Frontend, On: on, Created: time.Now(), Request: raw}))
+	}
+	if err == nil {
+		err = place.Submit(ctx, p)
+	}
+	if err != nil {
+		os.RemoveAll(dir)
+		return nil, fmt.Errorf("start job: %w", err)
+	}
+	return s.read(p.ID)
+}
+
+// ask asks the engine of a job that has no result. If the engine knows no process for it either, the job has failed.
+func (s *Store) ask(j *Job) (*Job, error) {
+	place, err := s.place(j.On)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
+	defer cancel()
+	states, err := place.States(ctx, []string{j.ID})
+	if err != nil {
+		return nil, fmt.Errorf("ask %s: %w", j.On, err)
+	}
+	return s.settle(j, states)
+}
+
+// askAll asks each engine once, about all its jobs. Jobs of an engine that does not answer say so.
+func (s *Store) askAll(jobs []*Job) {
+	open := map[string][]string{}
+	for _, j := range jobs {
+		if j.On != "" && !j.Status.Over() {
+			open[j.On] = append(open[j.On], j.ID)
+		}
+	}
+	for on, ids := range open {
+		ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
+		place, err := s.place(on)
+		var states map[string]State
+		if err == nil {
+			states, err = place.States(ctx, ids)
+		}
+		cancel()
+		for i, j := range jobs {
+			if j.On != on || j.Status.Over() {
+				continue
+			}
+			now, failed := j, err
+			if failed == nil {
+				now, failed = s.settle(j, states)
+			}
+			if failed != nil {
+				j.Message = failed.Error()
+				continue
+			}
+			jobs[i] = now
+		}
+	}
+}
+
+// settle merges the answer of an engine into a job. An engine that forgot a job, or ended it, buries it: the process may
+// have written its result meanwhile, which then stays.
+func (s *Store) settle(j *Job, states map[string]State) (*Job, error) {
+	dir := filepath.Join(s.dir, j.ID)
+	state, known := states[j.ID]
+	switch {
+	case !known:
+		return s.bury(j, dir, Failed, j.On+" does not know the job anymore, and there is no result")
+	case !state.Status.Over():
+		j.Status, j.Message, j.Node = state.Status, state.Reason, state.Node
+		return j, nil
+	case state.Status == Cancelled:
+		return s.bury(j, dir, Cancelled, fmt.Sprintf("%s ended the job: %s", j.On, state.Reason))
+	}
+	why := fmt.Sprintf("%s ended the job: %s", j.On, state.Reason)
+	if words := firstWords(filepath.Join(dir, "log")); words != "" {
+		why += ": " + words
+	}
+	return s.bury(j, dir, Failed, why)
+}
+
+// watch returns a function that returns a job as Get does, but asks its engine less often than it is called.
+func (s *Store) watch(id string) func() (*Job, error) {
+	var last *Job
+	var asked time.Time
+	return func() (j *Job, err error) {
+		if last == nil || last.On == "" || time.Since(asked) >= askPause {
+			asked = time.Now()
+			last, err = s.Get(id)
+			return last, err
+		}
+		return s.read(id)
+	}
+}
+
+// waitPlaced waits for a job on another machine.
+func (s *Store) waitPlaced(ctx context.Context, id string) (*Job, error) {
+	look := s.watch(id)
+	for pause := 20 * time.Millisecond; ; pause = min(pause*3/2, 500*time.Millisecond) {
+		j, err := look()
+		if err != nil || j.Status.Over() {
+			return j, err
+		}
+		select {
+		case <-ctx.Done():
+			return j, nil
+		case <-time.After(pause):
+		}
+	}
+}
+
+// cancelPlaced ends a job on another machine. The file tells its process, which gets a signal, that this is not the end
+// of its time.
+func (s *Store) cancelPlaced(ctx context.Context, j *Job) (*Job, error) {
+	place, err := s.place(j.On)
+	if err != nil {
+		return nil, err
+	}
+	if err := writeJSON(filepath.Join(s.dir, j.ID), cancelFile, s.Frontend); err != nil && !errors.Is(err, os.ErrExist) {
+		return nil, fmt.Errorf("cancel job %q: %w", j.ID, err)
+	}
+	if err := place.Cancel(ctx, j.ID); err != nil {
+		return nil, fmt.Errorf("cancel job %q: %w", j.ID, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	return s.waitPlaced(ctx, j.ID)
+}
+
+// cancelFile in the directory of a job on another machine has the frontend that cancelled it.
+const cancelFile = "cancel"
+
+// attendPlaced is Attend for a job on another machine. If the engine ends the process, there is no result unless the user cancelled
+// the job: the engine may start the process again elsewhere, or will say why it ended.
+func (s *Store) attendPlaced(ctx context.Context, dir string, keep int64, what json.RawMessage, run Run) error {
+	host, _ := os.Hostname()
+	began, _ := json.Marshal(time.Now())
+	node, _ := json.Marshal(host)
+	err := errors.Join(fsutil.WriteFile(filepath.Join(dir, "node"), node, 0o600), fsutil.WriteFile(filepath.Join(dir, "started"), began, 0o600))
+	out, err1 := openLog(filepath.Join(dir, "stdout.log"), os.O_TRUNC, keep)
+	errs, err2 := openLog(filepath.Join(dir, "stderr.log"), os.O_TRUNC, keep)
+	if err := errors.Join(err, err1, err2); err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(ctx, unix.SIGTERM, unix.SIGINT)
+	defer stop()
+	res, err := run(ctx, what, out, errs)
+	var by runner.Frontend
+	var e ended
+	switch {
+	case ctx.Err() == nil:
+		e.Status, e.Message = Outcome(res, err)
+	case readJSON(filepath.Join(dir, cancelFile), &by) == nil:
+		e.Status, e.Message = Cancelled, fmt.Sprintf("%v by a call of %s", errCancelled, by)
+	default:
+		return errors.New("the engine ended the process")
+	}
+	e.Result = res
+	return finish(dir, e, out, errs)
+}

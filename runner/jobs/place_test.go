@@ -1,0 +1,161 @@
+package jobs
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"demesne/runner"
+)
+
+// engine is a Place whose answers a test sets.
+type engine struct {
+	states    map[string]State
+	submitted []Process
+	cancelled []string
+	err       error
+}
+
+func (e *engine) Submit(_ context.Context, p Process) error {
+	e.submitted = append(e.submitted, p)
+	return e.err
+}
+
+func (e *engine) States(context.Context, []string) (map[string]State, error) { return e.states, e.err }
+
+func (e *engine) Cancel(_ context.Context, id string) error {
+	e.cancelled = append(e.cancelled, id)
+	e.states[id] = State{Status: Cancelled, Reason: "CANCELLED"}
+	return e.err
+}
+
+func placedStore(t *testing.T) (*Store, *engine, *Job) {
+	t.Helper()
+	s, err := Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Frontend = runner.FrontendCLI
+	e := &engine{states: map[string]State{}}
+	s.Place = func(on string) (Place, error) {
+		if on != "mars" {
+			return nil, errors.New("unknown place")
+		}
+		return e, nil
+	}
+	j, err := s.StartOn(t.Context(), "mars", Process{Argv: []string{"attend"}}, map[string]string{"a": "b"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, e, j
+}
+
+// TestPlaced checks what a job's status is, by what its engine and its directory say.
+func TestPlaced(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		state  *State
+		status Status
+		says   string
+	}{
+		{"queued", &State{Status: Queued, Reason: "Resources"}, Queued, "Resources"},
+		{"running", &State{Status: Running, Node: "n7"}, Running, ""},
+		{"ended", &State{Status: Failed, Reason: "TIMEOUT"}, Failed, "mars ended the job: TIMEOUT: first words"},
+		{"cancelled there", &State{Status: Cancelled, Reason: "CANCELLED"}, Cancelled, "mars ended the job: CANCELLED"},
+		{"forgotten", nil, Failed, "mars does not know the job anymore, and there is no result"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s, e, j := placedStore(t)
+			if p := e.submitted[0]; p.ID != j.ID || p.Argv[1] != j.ID || j.Status != Queued || j.On != "mars" {
+				t.Errorf("%+v, %+v", p, j)
+			}
+			os.WriteFile(e.submitted[0].Log, []byte("first words\nsecond"), 0o600)
+			if c.state != nil {
+				e.states[j.ID] = *c.state
+			}
+			all, err := s.List()
+			if err != nil || len(all) != 1 || all[0].Status != c.status || all[0].Message != c.says {
+				t.Errorf("listed: %+v, %v", all[0], err)
+			}
+			got, err := s.Get(j.ID)
+			if err != nil || got.Status != c.status || got.Message != c.says {
+				t.Errorf("%+v, %v", got, err)
+			}
+		})
+	}
+}
+
+// TestPlacedSilent checks that an engine that does not answer ends no job.
+func TestPlacedSilent(t *testing.T) {
+	s, e, j := placedStore(t)
+	e.err = errors.New("no route")
+	if _, err := s.Get(j.ID); err == nil || err.Error() != "ask mars: no route" {
+		t.Error(err)
+	}
+	if all, err := s.List(); err != nil || len(all) != 1 || all[0].Status != Queued || all[0].Message != "no route" {
+		t.Errorf("%+v, %v", all, err)
+	}
+	if _, err := s.StartOn(t.Context(), "mars", Process{}, nil); err == nil {
+		t.Error("started")
+	}
+	if entries, _ := filepath.Glob(s.dir + "/job-*"); len(entries) != 1 {
+		t.Errorf("a job that was not submitted left %q", entries)
+	}
+}
+
+// TestPlacedCancelled checks that a job that waits in its engine's queue ends when it is cancelled.
+func TestPlacedCancelled(t *testing.T) {
+	s, e, j := placedStore(t)
+	e.states[j.ID] = State{Status: Queued}
+	got, err := s.Cancel(t.Context(), j.ID)
+	if err != nil || got.Status != Cancelled || len(e.cancelled) != 1 {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+// TestPlacedAttended runs the process of a job twice, as an engine does after the failure of a machine.
+func TestPlacedAttended(t *testing.T) {
+	s, _, j := placedStore(t)
+	dir := filepath.Join(s.dir, j.ID)
+	word := "first"
+	run := func(ctx context.Context, what json.RawMessage, out, _ io.Writer) (*runner.Result, error) {
+		io.WriteString(out, word)
+		if word == "first" { // as the engine's SIGTERM
+			unix.Kill(os.Getpid(), unix.SIGTERM)
+			<-ctx.Done()
+		}
+		return &runner.Result{ExitCode: 3, Reason: runner.Exited}, nil
+	}
+	defer signal.Reset(unix.SIGTERM)
+	signal.Ignore(unix.SIGTERM)
+	if err := s.Attend(t.Context(), j.ID, 0, run); err == nil || !strings.Contains(err.Error(), "the engine ended the process") {
+		t.Errorf("%v", err)
+	}
+	if _, err := os.Stat(dir + "/result.json"); err == nil {
+		t.Error("a process that the engine ended wrote a result")
+	}
+	word = "second"
+	if err := s.Attend(t.Context(), j.ID, 0, run); err != nil {
+		t.Fatal(err)
+	}
+	got, err := s.Wait(t.Context(), j.ID, 0)
+	if err != nil || got.Status != Succeeded || got.Result.ExitCode != 3 || got.Node == "" || got.Stdout != 6 {
+		t.Errorf("%+v, %v", got, err)
+	}
+	var out bytes.Buffer
+	if _, err := s.Follow(t.Context(), j.ID, 100, &out, &out); err != nil || out.String() != "second" {
+		t.Errorf("%q, %v", out.String(), err)
+	}
+	if err := s.Attend(t.Context(), j.ID, 0, run); !errors.Is(err, os.ErrExist) {
+		t.Errorf("a second result: %v", err)
+	}
+}

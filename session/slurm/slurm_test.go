@@ -1,0 +1,87 @@
+package slurm
+
+import (
+	"os/exec"
+	"slices"
+	"testing"
+	"time"
+
+	"demesne/runner/jobs"
+)
+
+func TestState(t *testing.T) {
+	for _, c := range []struct {
+		name, reason string
+		want         jobs.State
+	}{
+		{"PENDING", "Resources", jobs.State{Status: jobs.Queued, Reason: "PENDING: Resources"}},
+		{"REQUEUE_HOLD", "None", jobs.State{Status: jobs.Queued, Reason: "REQUEUE_HOLD"}},
+		{"RUNNING", "None", jobs.State{Status: jobs.Running}},
+		{"COMPLETING", "NonZeroExitCode", jobs.State{Status: jobs.Running}},
+		{"CANCELLED", "None", jobs.State{Status: jobs.Cancelled, Reason: "CANCELLED"}},
+		{"COMPLETED", "None", jobs.State{Status: jobs.Failed, Reason: "COMPLETED"}}, // asked only without a result
+		{"TIMEOUT", "TimeLimit", jobs.State{Status: jobs.Failed, Reason: "TIMEOUT: TimeLimit"}},
+		{"NODE_FAIL", "NodeDown", jobs.State{Status: jobs.Failed, Reason: "NODE_FAIL: NodeDown"}},
+		{"INVENTED", "", jobs.State{Status: jobs.Failed, Reason: "INVENTED"}},
+	} {
+		if got := state(c.name, c.reason, ""); got != c.want {
+			t.Errorf("%s: %+v", c.name, got)
+		}
+	}
+}
+
+func TestResources(t *testing.T) {
+	for _, c := range []struct {
+		needs jobs.Needs
+		want  []string
+	}{
+		{jobs.Needs{}, nil},
+		{jobs.Needs{Memory: 1 << 30, CPUs: 0.5, Time: 90 * time.Second}, []string{"--mem=1179648K", "--cpus-per-task=1", "--time=4"}},
+		{jobs.Needs{Memory: 1, CPUs: 2}, []string{"--mem=131073K", "--cpus-per-task=2"}},
+	} {
+		if got := resources(c.needs); !slices.Equal(got, c.want) {
+			t.Errorf("%+v: %q", c.needs, got)
+		}
+	}
+}
+
+// TestScript checks that a shell passes each word on as it is.
+func TestScript(t *testing.T) {
+	words := []string{"/usr/bin/printf", "%s|", "a b", "'", "$(id)", "\n", `\`, "#"}
+	cmd := exec.Command("/bin/sh", "-c", script(words))
+	if out, err := cmd.Output(); err != nil || string(out) != "a b|'|$(id)|\n|\\|#|" {
+		t.Errorf("%q, %v", out, err)
+	}
+}
+
+func TestPartition(t *testing.T) {
+	for _, name := range []string{"", "debug", "gpu-a100_x.2"} {
+		if _, err := New(name); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, name := range []string{"a b", "--wrap=id", "a,b", "-", "\n"} {
+		if _, err := New(name); err == nil {
+			t.Errorf("%q is accepted", name)
+		}
+	}
+}
+
+func TestAllocation(t *testing.T) {
+	for _, c := range []struct {
+		env    map[string]string
+		want   jobs.Needs
+		inside bool
+	}{
+		{nil, jobs.Needs{}, false},
+		{map[string]string{"SLURM_JOB_ID": "1"}, jobs.Needs{}, true},
+		{map[string]string{"SLURM_JOB_ID": "1", "SLURM_MEM_PER_NODE": "1024", "SLURM_CPUS_ON_NODE": "2"}, jobs.Needs{Memory: 896 << 20, CPUs: 2}, true},
+		{map[string]string{"SLURM_JOB_ID": "1", "SLURM_MEM_PER_CPU": "512", "SLURM_CPUS_ON_NODE": "2"}, jobs.Needs{Memory: 896 << 20, CPUs: 2}, true},
+		{map[string]string{"SLURM_JOB_ID": "1", "SLURM_MEM_PER_NODE": "-5", "SLURM_CPUS_ON_NODE": "x"}, jobs.Needs{}, true},
+		{map[string]string{"SLURM_JOB_ID": "1", "SLURM_MEM_PER_NODE": "9999999999999999"}, jobs.Needs{Memory: (1<<31-1)<<20 - 128<<20}, true},
+	} {
+		if got, inside := Allocation(func(name string) string { return c.env[name] }); got != c.want || inside != c.inside {
+			t.Errorf("%v: %+v, %v", c.env, got, inside)
+		}
+	}
+}
