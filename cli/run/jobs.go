@@ -93,7 +93,7 @@ func (o *jobsOptions) Run(args []string) (int, error) {
 }
 
 func jobListing(all []*jobs.Job, now time.Time) string {
-	rows := [][]string{{"JOB", "ON", "STATUS", "AGE", "TOOK", "EXIT", "COMMAND"}}
+	rows := [][]string{{"JOB", "STATUS", "AGE", "TOOK", "EXIT", "COMMAND"}}
 	for _, j := range all {
 		took, exit := "-", "-"
 		if !j.Started.IsZero() {
@@ -106,7 +106,13 @@ func jobListing(all []*jobs.Job, now time.Time) string {
 		if j.Result != nil {
 			exit = fmt.Sprint(j.Result.ExitCode)
 		}
-		rows = append(rows, []string{j.ID, text.SafeLine(cmp.Or(j.Node, j.On, app.PlaceLocal)), string(j.Status), app.Span(now.Sub(j.Created)), took, exit, app.Clip(text.SafeLine(commandOf(j)), 60)})
+		rows = append(rows, []string{j.ID, string(j.Status), app.Span(now.Sub(j.Created)), took, exit, app.Clip(text.SafeLine(commandOf(j)), 60)})
+	}
+	if slices.ContainsFunc(all, func(j *jobs.Job) bool { return j.On != "" }) {
+		rows[0] = slices.Insert(rows[0], 1, "ON")
+		for i, j := range all {
+			rows[i+1] = slices.Insert(rows[i+1], 1, text.SafeLine(cmp.Or(j.Node, j.On, app.PlaceLocal)))
+		}
 	}
 	return app.Columns(rows)
 }

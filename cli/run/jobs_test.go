@@ -2,7 +2,9 @@ package run
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
+	"time"
 
 	"demesne/runner"
 	"demesne/runner/jobs"
@@ -32,5 +34,22 @@ func TestCommandOf(t *testing.T) {
 		if got := commandOf(&jobs.Job{Request: raw}); got != c.want {
 			t.Errorf("%s: %q, not %q", raw, got, c.want)
 		}
+	}
+}
+
+// TestJobListing checks that the place of jobs is listed where one is on a cluster.
+func TestJobListing(t *testing.T) {
+	now := time.Now()
+	all := []*jobs.Job{{ID: "a", Status: jobs.Queued, Created: now}}
+	if got := jobListing(all, now); !strings.HasPrefix(got, "JOB  STATUS  AGE") {
+		t.Errorf("%q", got)
+	}
+	all = append(all, &jobs.Job{ID: "b", Status: jobs.Running, On: "slurm", Node: "n\x1b7", Created: now}, &jobs.Job{ID: "c", Status: jobs.Queued, On: "slurm:x", Created: now})
+	var places []string
+	for line := range strings.Lines(jobListing(all, now)) {
+		places = append(places, strings.Fields(line)[1])
+	}
+	if got := strings.Join(places, " "); got != "ON local n?7 slurm:x" {
+		t.Errorf("%q", got)
 	}
 }
