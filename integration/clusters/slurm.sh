@@ -48,7 +48,7 @@ SchedulerParameters=batch_sched_delay=0,sched_min_interval=1,sched_interval=1
 SlurmctldTimeout=10
 SlurmdTimeout=5
 ReturnToService=2
-KillWait=5
+KillWait=60
 NodeName=n1 NodeAddr=10.20.7.1 CPUs=2 RealMemory=4096
 NodeName=n2 NodeAddr=10.20.7.2 CPUs=2 RealMemory=4096
 PartitionName=debug Nodes=n1,n2 Default=YES MaxTime=INFINITE State=UP

@@ -149,12 +149,15 @@ func (s *Store) askAll(jobs []*Job) {
 func (s *Store) settle(j *Job, states map[string]State) (*Job, error) {
 	dir := filepath.Join(s.dir, j.ID)
 	state, known := states[j.ID]
+	var by runner.Frontend
 	switch {
 	case !known:
 		return s.bury(j, dir, Failed, j.On+" does not know the job anymore, and there is no result")
 	case !state.Status.Over():
 		j.Status, j.Message, j.Node = state.Status, state.Reason, state.Node
 		return j, nil
+	case readJSON(filepath.Join(dir, cancelFile), &by) == nil: // the process had no time to say so
+		return s.bury(j, dir, Cancelled, cancelledBy(by))
 	case state.Status == Cancelled:
 		return s.bury(j, dir, Cancelled, fmt.Sprintf("%s ended the job: %s", j.On, state.Reason))
 	}
@@ -213,6 +216,8 @@ func (s *Store) cancelPlaced(ctx context.Context, j *Job) (*Job, error) {
 	return s.waitPlaced(ctx, j.ID)
 }
 
+func cancelledBy(f runner.Frontend) string { return fmt.Sprintf("%v by a call of %s", errCancelled, f) }
+
 // cancelFile in the directory of a job on another machine has the frontend that cancelled it.
 const cancelFile = "cancel"
 
@@ -237,7 +242,7 @@ func (s *Store) attendPlaced(ctx context.Context, dir string, keep int64, what j
 	case ctx.Err() == nil:
 		e.Status, e.Message = Outcome(res, err)
 	case readJSON(filepath.Join(dir, cancelFile), &by) == nil:
-		e.Status, e.Message = Cancelled, fmt.Sprintf("%v by a call of %s", errCancelled, by)
+		e.Status, e.Message = Cancelled, cancelledBy(by)
 	default:
 		return errors.New("the engine ended the process")
 	}

@@ -117,7 +117,7 @@ func TestPlacedCancelled(t *testing.T) {
 	s, e, j := placedStore(t)
 	e.states[j.ID] = State{Status: Queued}
 	got, err := s.Cancel(t.Context(), j.ID)
-	if err != nil || got.Status != Cancelled || len(e.cancelled) != 1 {
+	if err != nil || got.Status != Cancelled || got.Message != "cancelled by a call of cli" || len(e.cancelled) != 1 {
 		t.Errorf("%+v, %v", got, err)
 	}
 }
