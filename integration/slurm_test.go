@@ -278,3 +278,17 @@ func TestSlurm(t *testing.T) {
 		}
 	})
 }
+
+// TestSlurmAllocation checks that a job on this machine finds its sandbox within an allocation of Slurm, as salloc makes one. It must not get
+// the directories of a job that Slurm started.
+func TestSlurmAllocation(t *testing.T) {
+	b := newBox(t)
+	b.keepsJobs()
+	b.extra = append(b.extra, "SLURM_JOB_ID=7", "SLURM_CPUS_ON_NODE=1")
+	b.demesne("create", "--name", "one")
+	job := b.demesne("exec", "--background", "one", "--", "sh", "-c", "exit 4")
+	if r := b.demesne("wait", strings.TrimSpace(job.stdout)); r.code != 4 {
+		t.Errorf("%+v, %+v", job, r)
+	}
+	b.demesne("rm", "one")
+}

@@ -45,13 +45,10 @@ func place(on string) (jobs.Place, error) {
 	return slurm.New(rest)
 }
 
-// SettleIn makes a job's process at home on a machine of a cluster: it gets directories of its own, and the engine's allocation in place
-// of default limits.
+// SettleIn gives the process of a job on a cluster's machine directories of its own, and the engine's allocation in place of
+// default limits.
 func (a *App) SettleIn(l *runner.Limits) (leave func(), err error) {
-	n, ok := slurm.Allocation(a.Getenv)
-	if !ok {
-		return func() {}, nil
-	}
+	n := slurm.Allocation(a.Getenv)
 	*l = l.Over(runner.Limits{Memory: n.Memory, CPUs: n.CPUs})
 	env, leave, err := slurm.OwnDirectories(a.Getenv)
 	for name, value := range env {

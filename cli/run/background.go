@@ -79,11 +79,13 @@ func (t jobTool) do(ctx context.Context, what json.RawMessage, out, errs io.Writ
 	if s.err != nil {
 		return nil, s.err
 	}
-	leave, err := t.SettleIn(&o.Limits)
-	if err != nil {
-		return nil, err
+	if o.on != "" {
+		leave, err := t.SettleIn(&o.Limits)
+		if err != nil {
+			return nil, err
+		}
+		defer leave()
 	}
-	defer leave()
 	r, err := prepare(args)
 	if err != nil {
 		return nil, err

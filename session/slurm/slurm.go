@@ -155,11 +155,8 @@ func call(ctx context.Context, stdin, name string, args ...string) (string, erro
 	return out.String(), nil
 }
 
-// Allocation returns what Slurm set aside for the job of this process. ok is false outside a job.
-func Allocation(getenv func(string) string) (n jobs.Needs, ok bool) {
-	if getenv("SLURM_JOB_ID") == "" {
-		return n, false
-	}
+// Allocation returns what Slurm set aside for the job of this process.
+func Allocation(getenv func(string) string) (n jobs.Needs) {
 	number := func(name string) int64 {
 		v, _ := strconv.ParseInt(getenv(name), 10, 32)
 		return max(v, 0)
@@ -169,7 +166,7 @@ func Allocation(getenv func(string) string) (n jobs.Needs, ok bool) {
 	if mib := cmp.Or(number("SLURM_MEM_PER_NODE"), cpus*number("SLURM_MEM_PER_CPU")); mib<<20 > overhead {
 		n.Memory = mib<<20 - overhead
 	}
-	return n, true
+	return n
 }
 
 // OwnDirectories makes the directories for a runner of this Slurm job alone, and returns the variables that name them. The runner of

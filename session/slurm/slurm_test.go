@@ -69,19 +69,17 @@ func TestPartition(t *testing.T) {
 
 func TestAllocation(t *testing.T) {
 	for _, c := range []struct {
-		env    map[string]string
-		want   jobs.Needs
-		inside bool
+		env  map[string]string
+		want jobs.Needs
 	}{
-		{nil, jobs.Needs{}, false},
-		{map[string]string{"SLURM_JOB_ID": "1"}, jobs.Needs{}, true},
-		{map[string]string{"SLURM_JOB_ID": "1", "SLURM_MEM_PER_NODE": "1024", "SLURM_CPUS_ON_NODE": "2"}, jobs.Needs{Memory: 896 << 20, CPUs: 2}, true},
-		{map[string]string{"SLURM_JOB_ID": "1", "SLURM_MEM_PER_CPU": "512", "SLURM_CPUS_ON_NODE": "2"}, jobs.Needs{Memory: 896 << 20, CPUs: 2}, true},
-		{map[string]string{"SLURM_JOB_ID": "1", "SLURM_MEM_PER_NODE": "-5", "SLURM_CPUS_ON_NODE": "x"}, jobs.Needs{}, true},
-		{map[string]string{"SLURM_JOB_ID": "1", "SLURM_MEM_PER_NODE": "9999999999999999"}, jobs.Needs{Memory: (1<<31-1)<<20 - 128<<20}, true},
+		{nil, jobs.Needs{}},
+		{map[string]string{"SLURM_MEM_PER_NODE": "1024", "SLURM_CPUS_ON_NODE": "2"}, jobs.Needs{Memory: 896 << 20, CPUs: 2}},
+		{map[string]string{"SLURM_MEM_PER_CPU": "512", "SLURM_CPUS_ON_NODE": "2"}, jobs.Needs{Memory: 896 << 20, CPUs: 2}},
+		{map[string]string{"SLURM_MEM_PER_NODE": "-5", "SLURM_CPUS_ON_NODE": "x"}, jobs.Needs{}},
+		{map[string]string{"SLURM_MEM_PER_NODE": "9999999999999999"}, jobs.Needs{Memory: (1<<31-1)<<20 - 128<<20}},
 	} {
-		if got, inside := Allocation(func(name string) string { return c.env[name] }); got != c.want || inside != c.inside {
-			t.Errorf("%v: %+v, %v", c.env, got, inside)
+		if got := Allocation(func(name string) string { return c.env[name] }); got != c.want {
+			t.Errorf("%v: %+v", c.env, got)
 		}
 	}
 }
