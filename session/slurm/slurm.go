@@ -135,7 +135,11 @@ func (c *Cluster) Cancel(ctx context.Context, id string) error {
 	return err
 }
 
-// call runs one of Slurm's programs and returns its stdout. Its first line of stderr is the error.
+// needsSlurm is the hint for a machine that belongs to no cluster.
+const needsSlurm = "--on slurm needs Slurm's programs and its slurm.conf on this machine"
+
+// call runs one of Slurm's programs and returns its stdout. Its first line of stderr is the error, or the line that says why the
+// program gave up.
 func call(ctx context.Context, stdin, name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Stdin = strings.NewReader(stdin)
@@ -145,11 +149,18 @@ func call(ctx context.Context, stdin, name string, args ...string) (string, erro
 	err := cmd.Run()
 	switch {
 	case errors.Is(err, exec.ErrNotFound):
-		return "", text.Hinted(fmt.Errorf("%s is not installed", name), "--on slurm needs Slurm's programs and its slurm.conf on this machine")
+		return "", text.Hinted(fmt.Errorf("%s is not installed", name), needsSlurm)
 	case ctx.Err() != nil:
 		return "", fmt.Errorf("%s: %w", name, context.Cause(ctx))
 	case err != nil:
-		said, _, _ := strings.Cut(strings.TrimSpace(errs.String()), "\n")
+		said, fatal, gaveUp := strings.Cut(errs.String(), name+": fatal: ")
+		if gaveUp {
+			said = fatal
+		}
+		said, _, _ = strings.Cut(strings.TrimSpace(said), "\n")
+		if gaveUp {
+			return "", text.Hinted(fmt.Errorf("%s: %s", name, text.SafeLine(said)), needsSlurm)
+		}
 		return "", errors.New(text.SafeLine(cmp.Or(strings.TrimPrefix(said, name+": error: "), name+": "+err.Error())))
 	}
 	return out.String(), nil

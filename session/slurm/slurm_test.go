@@ -1,11 +1,13 @@
 package slurm
 
 import (
+	"os"
 	"os/exec"
 	"slices"
 	"testing"
 	"time"
 
+	"demesne/internal/text"
 	"demesne/runner/jobs"
 )
 
@@ -80,6 +82,25 @@ func TestAllocation(t *testing.T) {
 	} {
 		if got := Allocation(func(name string) string { return c.env[name] }); got != c.want {
 			t.Errorf("%v: %+v", c.env, got)
+		}
+	}
+}
+
+// TestErrors checks which of the lines that sbatch prints becomes the error.
+func TestErrors(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("PATH", dir)
+	for _, c := range []struct{ says, want, hint string }{
+		{"sbatch: error: invalid partition: x\nsbatch: error: Batch job submission failed", "invalid partition: x", ""},
+		{"sbatch: error: lookup failed\nsbatch: fatal: no configuration", "sbatch: no configuration", needsSlurm},
+		{"", "sbatch: exit status 1", ""},
+	} {
+		if err := os.WriteFile(dir+"/sbatch", []byte("#!/bin/sh\necho '"+c.says+"' >&2\nexit 1\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		_, err := call(t.Context(), "", "sbatch")
+		if err == nil || err.Error() != c.want || text.HintOf(err) != c.hint {
+			t.Errorf("%q: %v", c.says, err)
 		}
 	}
 }
