@@ -30,6 +30,12 @@ func (p *puller) blob(ctx context.Context, d oci.Descriptor) (present bool, err 
 	if err != nil {
 		return false, err
 	}
+	if w.Offset() == 0 {
+		// A failure leaves less to download, or the whole blob.
+		if err := p.assemble(ctx, &meter{p: p, w: w, d: d}, d); err != nil {
+			p.Report(events.Event{Event: events.Retry, Digest: d.Digest, Why: "without parts of other tags: " + OneLine(err)})
+		}
+	}
 	err = p.fill(ctx, w, d)
 	if again(err, w.Offset()) {
 		p.Report(events.Event{Event: events.Retry, Digest: d.Digest, Why: "from the start: " + OneLine(err)})

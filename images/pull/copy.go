@@ -8,6 +8,7 @@ import (
 	"io"
 	"time"
 
+	"go.podman.io/image/v5/docker/reference"
 	"go.podman.io/image/v5/manifest"
 	"go.podman.io/image/v5/types"
 	"golang.org/x/sync/errgroup"
@@ -21,6 +22,10 @@ import (
 // copy copies the image of src into the store, under the name ref.
 func (p *puller) copy(ctx context.Context, src Source, ref imageref.Ref) (oci.Digest, error) {
 	p.src = src
+	defer p.stored.close()
+	if named, err := reference.ParseNormalizedNamed(ref.Full); err == nil {
+		p.repository = named.Name()
+	}
 	r := images.Record{Ref: ref}
 	if !p.imports {
 		r.Pulled = time.Now()
@@ -40,6 +45,10 @@ func (p *puller) copy(ctx context.Context, src Source, ref imageref.Ref) (oci.Di
 	m, err := parse(raw, mediaType)
 	if err != nil {
 		return "", err
+	}
+	p.annotations = map[oci.Digest]map[string]string{}
+	for _, l := range m.Layers {
+		p.annotations[l.Digest] = l.Annotations
 	}
 	if err := p.blobs(ctx, m); err != nil {
 		return "", err
@@ -189,7 +198,7 @@ func (p *puller) layer(ctx context.Context, l oci.Layer) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	present, err := p.blob(ctx, oci.Descriptor{MediaType: l.MediaType, Digest: l.Digest, Size: l.Size})
+	present, err := p.blob(ctx, oci.Descriptor{MediaType: l.MediaType, Digest: l.Digest, Size: l.Size, Annotations: p.annotations[l.Digest]})
 	if err != nil {
 		return fmt.Errorf("read layer: %w", err)
 	}

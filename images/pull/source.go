@@ -46,6 +46,16 @@ func (r endpoint) Blob(ctx context.Context, d oci.Descriptor, offset int64) (io.
 	return getBlob(ctx, r.ImageSource, d, offset)
 }
 
+// Range opens a part of a blob. From a registry that ignores ranges the library reads the whole blob, which is an error here
+// for a part at the beginning.
+func (r endpoint) Range(ctx context.Context, d oci.Descriptor, offset, length int64) (io.ReadCloser, error) {
+	body, err := getBlobAt(ctx, r.ImageSource, types.BlobInfo{Digest: digest.Digest(d.Digest), Size: d.Size}, offset, length)
+	if err == nil && isWhole(body) {
+		return nil, errors.Join(errNoRanges, body.Close())
+	}
+	return body, err
+}
+
 // shortNameAlias returns the user's alias of a short name, or nil. The library makes a directory for aliases in the home,
 // although it only reads them. Where that fails, the alias can only be in the system's files.
 func shortNameAlias(sys *types.SystemContext, name string) (reference.Named, error) {
