@@ -51,7 +51,7 @@ type Limits struct {
 
 // Network says what a sandbox may reach. Rules are written as in demesne's policies: example.com or *.example.com:443.
 type Network struct {
-	Mode  string   `json:"mode,omitempty" maxLength:"64" example:"package-managers" doc:"none, package-managers or open; empty: none. At most the operator's"`
+	Mode  string   `json:"mode,omitempty" maxLength:"64" example:"package-managers" doc:"A mode of the network, such as none or open; empty: none. At most the operator's"`
 	Allow []string `json:"allow,omitempty" maxItems:"1000"`
 	Deny  []string `json:"deny,omitempty" maxItems:"1000" doc:"Takes precedence over mode and allow"`
 	Ask   bool     `json:"ask,omitempty" doc:"A connection to a name without a rule waits for an answer: see /v1/egress/questions"`
@@ -95,20 +95,25 @@ type HostMount struct {
 
 // Result is the outcome of a command.
 type Result struct {
-	Sandbox   string   `json:"sandbox" doc:"Id"`
-	ExitCode  int      `json:"exit_code"`
-	Reason    string   `json:"reason" enum:"exited,signaled,timed-out,oom,disk,pids,budget,lost" doc:"Why it ended"`
-	Detail    string   `json:"detail,omitempty" doc:"One line for a person"`
-	Stdout    Output   `json:"stdout"`
-	Stderr    Output   `json:"stderr"`
-	Seconds   float64  `json:"seconds"`
-	CPU       float64  `json:"cpu_seconds,omitempty"`
-	MaxRSS    int64    `json:"max_rss_bytes,omitempty"`
+	Sandbox  string  `json:"sandbox" doc:"Id"`
+	ExitCode int     `json:"exit_code"`
+	Reason   string  `json:"reason" enum:"exited,signaled,timed-out,oom,disk,pids,budget,lost" doc:"Why it ended"`
+	Detail   string  `json:"detail,omitempty" doc:"One line for a person"`
+	Stdout   Output  `json:"stdout"`
+	Stderr   Output  `json:"stderr"`
+	Seconds  float64 `json:"seconds"`
+	Spent
 	Denied    []Denied `json:"denied,omitempty" doc:"Destinations that were refused"`
 	Run       string   `json:"run,omitempty" doc:"Names what the command left in /out: see /v1/outputs"`
 	Restarted bool     `json:"restarted,omitempty" doc:"The sandbox had lost its processes, and kept its files"`
 	Missing   []string `json:"missing_secrets,omitempty" doc:"Secrets that a restarted sandbox lacks"`
 	Warnings  []string `json:"warnings,omitempty" doc:"What was asked for and is above the operator's bounds, with what it was reduced to"`
+}
+
+// Spent is what a command used.
+type Spent struct {
+	CPU    float64 `json:"cpu_seconds,omitempty"`
+	MaxRSS int64   `json:"max_rss_bytes,omitempty" doc:"Of its largest process"`
 }
 
 // Output is the end of a stream.

@@ -12,19 +12,20 @@ type JobRequest struct {
 
 // Job describes a background job, or an agent.
 type Job struct {
-	ID      string     `json:"id"`
-	Status  string     `json:"status" enum:"queued,running,succeeded,failed,cancelled" doc:"failed: the command ended with another exit code than 0, or could not run"`
-	Command string     `json:"command,omitempty" doc:"The command, or an agent's prompt; its beginning"`
-	Agent   bool       `json:"agent,omitempty"`
-	Started time.Time  `json:"started"`
-	Ended   time.Time  `json:"ended,omitzero"`
-	Exit    *int       `json:"exit_code,omitempty" doc:"After the end"`
-	Reason  string     `json:"reason,omitempty" doc:"Why the command ended, as in a result"`
-	Message string     `json:"message,omitempty" doc:"Why it failed, or how many jobs are before it"`
-	Cost    *AgentCost `json:"cost,omitempty" doc:"The cost of an agent"`
-	Stdout  *Output    `json:"stdout,omitempty" doc:"Not in a list. Of an agent: what it does, and at its end the answer"`
-	Stderr  *Output    `json:"stderr,omitempty" doc:"Not in a list"`
-	Run     string     `json:"run,omitempty" doc:"Names what was left in /out: see /v1/outputs"`
+	ID      string    `json:"id"`
+	Status  string    `json:"status" enum:"queued,running,succeeded,failed,cancelled" doc:"failed: the command ended with another exit code than 0, or could not run"`
+	Command string    `json:"command,omitempty" doc:"The command, or an agent's prompt; its beginning"`
+	Agent   bool      `json:"agent,omitempty"`
+	Started time.Time `json:"started"`
+	Ended   time.Time `json:"ended,omitzero"`
+	Exit    *int      `json:"exit_code,omitempty" doc:"After the end"`
+	Reason  string    `json:"reason,omitempty" doc:"Why the command ended, as in a result"`
+	Message string    `json:"message,omitempty" doc:"Why it failed, or how many jobs are before it"`
+	Spent
+	Cost   *AgentCost `json:"cost,omitempty" doc:"The cost of an agent"`
+	Stdout *Output    `json:"stdout,omitempty" doc:"Not in a list. Of an agent: what it does, and at its end the answer"`
+	Stderr *Output    `json:"stderr,omitempty" doc:"Not in a list"`
+	Run    string     `json:"run,omitempty" doc:"Names what was left in /out: see /v1/outputs"`
 }
 
 // OutputFile is a file that a run left in /out.
@@ -59,7 +60,7 @@ type AgentRequest struct {
 	OutputFormat string   `json:"output_format,omitempty" maxLength:"65536"`
 	Criteria     []string `json:"success_criteria,omitempty" maxItems:"1000"`
 	Research     bool     `json:"research,omitempty" doc:"The whole network, and no inputs"`
-	Network      *Network `json:"network,omitempty" doc:"Modes: none and package-managers. deny and ask are not possible"`
+	Network      *Network `json:"network,omitempty" doc:"Only modes that let no data out. deny and ask are not possible"`
 	Limits       *Limits  `json:"limits,omitempty"`
 	MaxCost      float64  `json:"max_cost_usd,omitempty" minimum:"0"`
 	MaxTokens    int64    `json:"max_tokens,omitempty" minimum:"0" doc:"Input, cached or not, and output"`

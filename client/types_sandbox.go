@@ -183,7 +183,8 @@ type TerminalEvent struct {
 	Type     string `json:"type" enum:"exit,pong,note,error"`
 	ExitCode int    `json:"exit_code" doc:"The exit code, in an exit"`
 	Reason   string `json:"reason,omitempty"`
-	Message  string `json:"message,omitempty" doc:"The text of an error, or of a note that says what the operator's bounds reduce"`
+	Spent
+	Message string `json:"message,omitempty" doc:"The text of an error, or of a note that says what the operator's bounds reduce"`
 }
 
 // Server describes the server and the caller that asks.

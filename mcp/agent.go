@@ -199,7 +199,7 @@ func (c *call) answerAgent(o *agents.Result) *sdk.CallToolResult {
 	}
 	text := fmt.Sprintf("exit_code: %d\noutput_dir: %s\njob_id: %s\ncost_usd: %.4f\ntotal_usage_usd: %.4f%s\n%s---\n%s\n---stderr---\n%s",
 		*out.ExitCode, out.OutputDir, out.JobID, o.Own, o.Total, summary, out.lines(), *out.Stdout, *out.Stderr)
-	return c.link(withMeta(answer(text, out), o.Result.Receipt, o.Manifest), out.Outputs)
+	return c.link(withMeta(answer(text, out), o.Result, o.Manifest), out.Outputs)
 }
 
 // answerText returns an agent's final answer. If it is cut, a line in front says where the whole is.

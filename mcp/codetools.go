@@ -46,7 +46,7 @@ func (c *call) executeTerminal() (*sdk.CallToolResult, error) {
 	}
 	out := outcome(o, "", r.Run.Shown)
 	text := fmt.Sprintf("exit_code: %d\n%s---\n%s\n---stderr---\n%s", *out.ExitCode, out.lines(), *out.Stdout, *out.Stderr)
-	return withMeta(answer(text, out), o.Result.Receipt, ""), nil
+	return withMeta(answer(text, out), o.Result, o.Manifest), nil
 }
 
 // Times of an installation, in seconds.

@@ -68,7 +68,9 @@ func (c *call) answerMade(sb *session.Created) *sdk.CallToolResult {
 	if m.Replaced {
 		text += "\nreplaced: true"
 	}
-	return withMeta(answer(text, m), sb.Receipt, "")
+	r := answer(text, m)
+	r.Meta = receiptAsMeta(sb.Receipt)
+	return r
 }
 
 func (s *Server) destroy() tool {

@@ -117,7 +117,7 @@ func ofJob(r *sdk.CallToolResult, j *session.Job) *sdk.CallToolResult {
 	if !j.Status.Over() || j.Outcome == nil || j.Outcome.Result == nil {
 		return r
 	}
-	return withMeta(r, j.Outcome.Result.Receipt, j.Outcome.Manifest)
+	return withMeta(r, j.Outcome.Result, j.Outcome.Manifest)
 }
 
 // elapsed returns the run time of a job in seconds, until now or its end.

@@ -57,7 +57,7 @@ var (
 )
 
 // Keys of a result's _meta, for clients and their users: a model does not need them.
-const receiptMeta, manifestMeta = "demesne/receipt", "demesne/manifest"
+const receiptMeta, manifestMeta, usageMeta = "demesne/receipt", "demesne/manifest", "demesne/usage"
 
 // receipt is a short runner.Receipt.
 type receipt struct {
@@ -91,19 +91,24 @@ func receiptOf(r *runner.Receipt) *receipt {
 	return out
 }
 
-// withMeta adds the receipt, and the path of the manifest of the outputs. Either may be empty.
-func withMeta(r *sdk.CallToolResult, full *runner.Receipt, manifest string) *sdk.CallToolResult {
-	m := sdk.Meta{}
-	if full != nil {
-		m[receiptMeta] = receiptOf(full)
-	}
+// withMeta adds what a command used, the receipt, and the path of the manifest of the outputs. Each of them may be empty.
+func withMeta(r *sdk.CallToolResult, o *runner.Result, manifest string) *sdk.CallToolResult {
+	r.Meta = receiptAsMeta(o.Receipt)
 	if manifest != "" {
-		m[manifestMeta] = manifest
+		r.Meta[manifestMeta] = manifest
 	}
-	if len(m) > 0 {
-		r.Meta = m
+	if o.Spent != (runner.Spent{}) {
+		r.Meta[usageMeta] = o.Spent
 	}
 	return r
+}
+
+// receiptAsMeta returns a receipt as a result's _meta. It may be nil.
+func receiptAsMeta(full *runner.Receipt) sdk.Meta {
+	if full == nil {
+		return sdk.Meta{}
+	}
+	return sdk.Meta{receiptMeta: receiptOf(full)}
 }
 
 var (

@@ -56,11 +56,11 @@ func (c *call) runScript() (*sdk.CallToolResult, error) {
 	out.OutputDir, out.JobID, out.Outputs = o.OutputDir, o.Job, c.written(o.OutputDir)
 	steps, said := ranSteps(&r, o)
 	if out.Commands = steps; steps != nil {
-		return c.link(withMeta(answer(said+"output_dir: "+o.OutputDir, out), o.Result.Receipt, o.Manifest), out.Outputs), nil
+		return c.link(withMeta(answer(said+"output_dir: "+o.OutputDir, out), o.Result, o.Manifest), out.Outputs), nil
 	}
 	text := fmt.Sprintf("exit_code: %d\noutput_dir: %s\njob_id: %s\n%s---\n%s---stderr---\n%s",
 		*out.ExitCode, out.OutputDir, out.JobID, out.lines(), *out.Stdout, *out.Stderr)
-	return c.link(withMeta(answer(text, out), o.Result.Receipt, o.Manifest), out.Outputs), nil
+	return c.link(withMeta(answer(text, out), o.Result, o.Manifest), out.Outputs), nil
 }
 
 func (c *call) startJob(r session.Request) (*sdk.CallToolResult, error) {
@@ -100,8 +100,8 @@ func (c *call) execute() (*sdk.CallToolResult, error) {
 	out := outcome(o, "", r.Run.Shown)
 	steps, said := ranSteps(&r, o)
 	if out.Commands = steps; steps != nil {
-		return withMeta(answer(said, out), o.Result.Receipt, ""), nil
+		return withMeta(answer(said, out), o.Result, o.Manifest), nil
 	}
 	text := fmt.Sprintf("exit_code: %d\n%s---\n%s\n---stderr---\n%s", *out.ExitCode, out.lines(), *out.Stdout, *out.Stderr)
-	return withMeta(answer(text, out), o.Result.Receipt, ""), nil
+	return withMeta(answer(text, out), o.Result, o.Manifest), nil
 }

@@ -296,16 +296,21 @@ type Result struct {
 	Seconds   float64   `json:"seconds" doc:"Duration of the command."`
 	Denied    []Blocked `json:"denied,omitempty" doc:"Network destinations that were denied, that a byte budget cut, or whose names do not resolve, while the command ran."`
 	EgressLog string    `json:"egress_log,omitempty" doc:"File with the decisions about the network, one JSON object a line."`
-	MaxRSS    int64     `json:"max_rss_bytes,omitempty" doc:"Peak resident memory of the largest process of the command."`
-	CPU       float64   `json:"cpu_seconds,omitempty" doc:"Processor time of the command."`
-	Receipt   *Receipt  `json:"receipt,omitempty" doc:"What the kernel enforced."` // only if [Command.Account] requested it
-	Trace     []Stage   `json:"trace,omitempty" doc:"Steps of the run with their durations. The names may change with each version."`
+	Spent
+	Receipt *Receipt `json:"receipt,omitempty" doc:"What the kernel enforced."` // only if [Command.Account] requested it
+	Trace   []Stage  `json:"trace,omitempty" doc:"Steps of the run with their durations. The names may change with each version."`
 
 	// Restarted and MissingSecrets are reported to the first command since the restart. Copies and file tools do not count
 	// as commands.
 	Restarted      bool     `json:"restarted,omitempty" doc:"The persistent sandbox had lost its processes, and this command found only its files."`
 	MissingSecrets []string `json:"missing_secrets,omitempty" doc:"Names of secrets that the restarted sandbox lacks."`
 	Replaced       bool     `json:"replaced,omitempty" doc:"The sandbox replaced another one of the same key, whose files were removed."`
+}
+
+// Spent is what a command used. Each result that a frontend returns embeds it.
+type Spent struct {
+	MaxRSS int64   `json:"max_rss_bytes,omitempty" doc:"Peak resident memory of the largest process of the command."`
+	CPU    float64 `json:"cpu_seconds,omitempty" doc:"Processor time of the command."`
 }
 
 // Stage is one step of creating a sandbox and its duration.

@@ -7,7 +7,7 @@ import (
 
 // Kinds of errors, so that a frontend can choose its answer: see [Kind].
 var (
-	ErrNotFound = errors.New("no such sandbox")
+	ErrNotFound = errors.New("not found")
 	ErrInvalid  = errors.New("invalid request")
 	ErrBusy     = errors.New("no room for another sandbox")
 	// ErrQuota means that the caller, or the user, has as many sandboxes as allowed: there is room once one is removed.

@@ -44,7 +44,8 @@ func nestedOptions(getenv func(string) string, catalog *agents.Catalog, namespac
 	if err != nil {
 		return mcp.Options{}, err
 	}
-	bounds.Egress, bounds.AllowedDomains = runner.PackageManagers, nil // a child has no rule that its parent lacks
+	closed := runner.ClosedModes()
+	bounds.Egress, bounds.AllowedDomains = closed[len(closed)-1], nil // a child has no rule that its parent lacks
 	p, err := operator.New(bounds, operator.Caller{Namespace: namespace, Model: true})
 	if err != nil {
 		return mcp.Options{}, err

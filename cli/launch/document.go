@@ -93,5 +93,6 @@ type Listed struct {
 	Reason   runner.Reason `json:"reason" doc:"Cause of the end."`
 	Detail   string        `json:"detail,omitempty" doc:"One line for a person."`
 	Seconds  float64       `json:"seconds" doc:"Duration of the command."`
+	runner.Spent
 	*stream.Written
 }

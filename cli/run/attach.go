@@ -78,11 +78,11 @@ func attach(j *launch.Execution, id string) error {
 	p, recent, err := b.Attach(j.Sig.Ctx)
 	var e *ipc.Error
 	switch {
-	case app.NoSuchSandbox(err) && j.Term.Fd < 0:
+	case errors.As(err, &e) && e.Code == ipc.CodeNoSuchCommand && j.Term.Fd < 0:
 		return text.Hinted(err, "on a terminal this starts a shell; without one, use demesne exec -i %s -- sh", id)
-	case app.NoSuchSandbox(err):
+	case e != nil && e.Code == ipc.CodeNoSuchCommand:
 		return j.Ended(s.Exec(j.Sig.Ctx, b.ID, j.RunOptions(), session.Callbacks{}))
-	case errors.As(err, &e) && e.Code == ipc.CodeBusy:
+	case e != nil && e.Code == ipc.CodeBusy:
 		return text.Hinted(err, "detach there with Ctrl-P Ctrl-Q, or start a shell beside it: demesne exec -t %s -- sh", id)
 	case err != nil:
 		return err

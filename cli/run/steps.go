@@ -100,7 +100,7 @@ func (b *batch) streams(i int) session.Streams {
 func (b *batch) done(r *session.RunResult) {
 	b.Started = true
 	one := launch.Listed{Index: r.Step, Command: b.o.list[r.Step].Text(), Failed: r.Failed,
-		ExitCode: r.ExitCode, Signal: r.Signal, Reason: r.Reason, Detail: r.Detail, Seconds: r.Seconds}
+		ExitCode: r.ExitCode, Signal: r.Signal, Reason: r.Reason, Detail: r.Detail, Seconds: r.Seconds, Spent: r.Spent}
 	if kept := b.each[len(b.each)-1].Kept; kept != nil {
 		one.Written = kept.Written()
 	}

@@ -14,7 +14,8 @@ type Code string
 const (
 	CodeInternal        Code = "internal"
 	CodeInvalid         Code = "invalid"        // the request itself is wrong
-	CodeNoSuchSandbox   Code = "unknown"        // no such sandbox or exec
+	CodeNoSuchSandbox   Code = "unknown"        // no such sandbox
+	CodeNoSuchCommand   Code = "unknown-exec"   // no such command in a sandbox
 	CodeMissing         Code = "missing"        // layers of the image are not unpacked
 	CodeExists          Code = "exists"         // the name is taken
 	CodeDiffers         Code = "differs"        // the sandbox with this key was created with other arguments

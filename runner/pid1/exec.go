@@ -77,7 +77,7 @@ func (g *guest) handleSignal(m *ipc.Message) error {
 	g.mu.Unlock()
 	switch {
 	case !ok:
-		return ipc.Errorf(ipc.CodeNoSuchSandbox, "signal: exec %d is not running", req.Exec)
+		return ipc.Errorf(ipc.CodeNoSuchCommand, "signal: exec %d is not running", req.Exec)
 	case errors.Is(err, unix.EINVAL):
 		return ipc.Errorf(ipc.CodeInvalid, "signal %d: %w", req.Signal, err)
 	case err != nil:

@@ -98,7 +98,7 @@ func (r *Results) Find(t api.ExecTarget) (*Execution, error) {
 	x := r.all[execKey{t.Sandbox, t.Exec}]
 	r.mu.Unlock()
 	if x == nil {
-		return nil, ipc.Errorf(ipc.CodeNoSuchSandbox, "find command %d of sandbox %q: no such command", t.Exec, t.Sandbox)
+		return nil, ipc.Errorf(ipc.CodeNoSuchCommand, "find command %d of sandbox %q: no such command", t.Exec, t.Sandbox)
 	}
 	return x, nil
 }

@@ -17,7 +17,7 @@ func take(d *store.Store, id string) (*store.Dir, store.Record, error) {
 	case errors.Is(err, store.ErrBusy):
 		err = ipc.Errorf(ipc.CodeBusy, "%w", err)
 	case errors.Is(err, fs.ErrNotExist):
-		err = ipc.Errorf(ipc.CodeNoSuchSandbox, "find sandbox %q: it was removed", id)
+		err = ipc.NoSuchSandbox(id)
 	}
 	return dir, rec, err
 }

@@ -56,7 +56,7 @@ func (s *Sandbox) Attach(c Caller) (*api.Attached, ipc.Files, error) {
 	x := s.commands.lastTerminal()
 	s.mu.Unlock()
 	if x == nil {
-		return nil, nil, ipc.Errorf(ipc.CodeNoSuchSandbox, "attach to sandbox %q: no command in it has a terminal", s.id)
+		return nil, nil, ipc.Errorf(ipc.CodeNoSuchCommand, "attach to sandbox %q: no command in it has a terminal", s.id)
 	}
 	recent, ok := x.tty.take(c)
 	if !ok {

@@ -77,7 +77,7 @@ func (s *Server) detail(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if len(s.existing(r.Context(), []*entry{e})) == 0 {
-		return refusal{http.StatusNotFound, fmt.Sprintf("sandbox %q was removed", e.rec.ID)}
+		return noSandbox(e.rec.ID)
 	}
 	rec := e.snap()
 	d := rec.listed()

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"demesne/runner"
+	"demesne/runner/ipc"
 	"demesne/server"
 	"demesne/session"
 )
@@ -224,7 +225,7 @@ func (s *Server) sandboxOf(ctx context.Context, name string, rec *record, from s
 func (s *Server) found(r *http.Request, to any) (*entry, error) {
 	e := s.store.get(r.PathValue("id"))
 	if e == nil || e.state() == creating {
-		return nil, notFound("sandbox", r.PathValue("id"))
+		return nil, noSandbox(r.PathValue("id"))
 	}
 	if to == nil {
 		return e, nil
@@ -235,6 +236,11 @@ func (s *Server) found(r *http.Request, to any) (*entry, error) {
 // notFound is the answer to a call that names something which the namespace does not have.
 func notFound(what, name string) error {
 	return refusal{http.StatusNotFound, fmt.Sprintf("%s %q was not found", what, name)}
+}
+
+// noSandbox is notFound of a sandbox, in the runner's words.
+func noSandbox(id string) error {
+	return refusal{http.StatusNotFound, ipc.NoSuchSandbox(id).Error()}
 }
 
 // unserved is the answer to a call that demesne does not have.
@@ -280,7 +286,7 @@ func (s *Server) kill(w http.ResponseWriter, r *http.Request) error {
 	}
 	there, err := e.remove(context.WithoutCancel(r.Context()))
 	if err == nil && !there {
-		err = refusal{http.StatusNotFound, "the sandbox was removed"}
+		err = noSandbox(e.rec.ID)
 	}
 	if err != nil {
 		return err

@@ -29,6 +29,7 @@ import (
 	runnerclient "demesne/runner/client"
 	"demesne/runner/fileops"
 	"demesne/runner/files"
+	"demesne/runner/ipc"
 	"demesne/server"
 	"demesne/session"
 	"demesne/session/operator"
@@ -69,7 +70,7 @@ func (f *fake) find(ctx context.Context, name string) (*fakeSandbox, error) {
 			return s, nil
 		}
 	}
-	return nil, fmt.Errorf("find sandbox %q: %w", name, session.ErrNotFound)
+	return nil, unknownSandbox{ipc.NoSuchSandbox(name)}
 }
 
 func (f *fake) Create(ctx context.Context, c session.Request, _ bool) (server.Sandbox, error) {
@@ -532,3 +533,8 @@ func (r *rig) make(name string, headers ...string) *fakeSandbox {
 	}
 	return s
 }
+
+// unknownSandbox is the runner's error with the kind that the real backend gives it.
+type unknownSandbox struct{ error }
+
+func (unknownSandbox) Unwrap() error { return session.ErrNotFound }

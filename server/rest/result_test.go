@@ -27,11 +27,11 @@ func TestResultOf(t *testing.T) {
 		}
 	}
 	r := runner.Result{
-		Sandbox: "s", ExitCode: 137, Reason: runner.OOM, Detail: "d", Out: "/o/run-1", Seconds: 1.5, CPU: 0.5, MaxRSS: 1 << 40, Restarted: true,
+		Sandbox: "s", ExitCode: 137, Reason: runner.OOM, Detail: "d", Out: "/o/run-1", Seconds: 1.5, Spent: runner.Spent{CPU: 0.5, MaxRSS: 1 << 40}, Restarted: true,
 		MissingSecrets: []string{"KEY"}, Denied: []runner.Blocked{{Host: "a.test", Port: 443, Reason: "no rule", Allow: "a.test", Times: 2, Failed: true}},
 	}
 	want := client.Result{
-		Sandbox: "s", ExitCode: 137, Reason: "oom", Detail: "d", Run: "run-1", Seconds: 1.5, CPU: 0.5, MaxRSS: 1 << 40, Restarted: true,
+		Sandbox: "s", ExitCode: 137, Reason: "oom", Detail: "d", Run: "run-1", Seconds: 1.5, Spent: client.Spent{CPU: 0.5, MaxRSS: 1 << 40}, Restarted: true,
 		Missing: []string{"KEY"}, Denied: []client.Denied{{Host: "a.test", Port: 443, Reason: "no rule", Allow: "a.test", Times: 2, Failed: true}},
 		Stdout: client.Output{Text: "x", Bytes: 9, Cut: true}, Warnings: []string{"w"},
 	}

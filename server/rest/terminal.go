@@ -150,7 +150,7 @@ func ending(res *runner.Result, err error) client.TerminalEvent {
 	if err != nil || res == nil {
 		return client.TerminalEvent{Type: "error", Message: "the command was lost"}
 	}
-	return client.TerminalEvent{Type: "exit", ExitCode: res.ExitCode, Reason: string(res.Reason)}
+	return client.TerminalEvent{Type: "exit", ExitCode: res.ExitCode, Reason: string(res.Reason), Spent: client.Spent{CPU: res.CPU, MaxRSS: res.MaxRSS}}
 }
 
 // output sends what the terminal shows.

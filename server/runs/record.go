@@ -93,7 +93,7 @@ func (o *Output) Ended(res *runner.Result) (ok bool) {
 	d.StdoutBytes, d.StdoutTruncated = o.out.all, o.out.cut
 	d.StderrBytes, d.StderrTruncated = o.errs.all, o.errs.cut
 	if res != nil {
-		d.ExitCode = res.ExitCode
+		d.ExitCode, d.Spent = res.ExitCode, res.Spent
 		switch {
 		case res.Reason == runner.TimedOut:
 			d.Status, d.Reason = timedOut, string(res.Reason)

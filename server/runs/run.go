@@ -3,6 +3,8 @@ package runs
 import (
 	"encoding/json"
 	"time"
+
+	"demesne/runner"
 )
 
 // State is the state of a run.
@@ -136,14 +138,15 @@ type Data struct {
 
 // Result is how a command ended.
 type Result struct {
-	ExitCode        int     `json:"exit_code"`
-	Status          string  `json:"status"`
-	Reason          string  `json:"reason,omitempty"` // why it did not exit by itself
-	Seconds         float64 `json:"seconds"`
-	StdoutBytes     int64   `json:"stdout_bytes"`
-	StderrBytes     int64   `json:"stderr_bytes"`
-	StdoutTruncated bool    `json:"stdout_truncated"`
-	StderrTruncated bool    `json:"stderr_truncated"`
+	ExitCode int     `json:"exit_code"`
+	Status   string  `json:"status"`
+	Reason   string  `json:"reason,omitempty"` // why it did not exit by itself
+	Seconds  float64 `json:"seconds"`
+	runner.Spent
+	StdoutBytes     int64 `json:"stdout_bytes"`
+	StderrBytes     int64 `json:"stderr_bytes"`
+	StdoutTruncated bool  `json:"stdout_truncated"`
+	StderrTruncated bool  `json:"stderr_truncated"`
 }
 
 // apply changes r by an event of its log. Output is added as it comes, because it was bounded when it was written.

@@ -146,7 +146,7 @@ class Sandbox:
     bytes, and pids bounds processes and threads; the operator's bounds reduce them, which warnings tells.
 
     allow and deny are rules of the network such as "example.com", "*.example.com:443" or "10.0.0.0/8:*"; network is a
-    mode: "none", "package-managers" or "open". Without any of them the sandbox has no network. With ask, a connection
+    mode such as "package-managers" or "open". Without any of them the sandbox has no network. With ask, a connection
     to a name without a rule waits for Client.answer. Sandboxes of one group reach each other by name, on all TCP ports
     that they listen on; name is then name + "." + group, and Client.remove_group ends all of them.
 

@@ -84,7 +84,7 @@ func jobOf(j *session.Job) client.Job {
 		out.Run = o.Job
 		out.Status = string(j.Status.With(o.Result))
 		if r := o.Result; r != nil {
-			out.Exit = &r.ExitCode
+			out.Exit, out.Spent = &r.ExitCode, client.Spent{CPU: r.CPU, MaxRSS: r.MaxRSS}
 			if out.Run == "" && r.Out != "" {
 				out.Run = filepath.Base(r.Out)
 			}

@@ -17,7 +17,8 @@ import (
 
 // kinds are the errors of package session, by the runner's codes.
 var kinds = map[ipc.Code]error{
-	ipc.CodeNoSuchSandbox: session.ErrNotFound, ipc.CodeGone: session.ErrNotFound, ipc.CodeInvalid: session.ErrInvalid, ipc.CodeExists: session.ErrConflict, ipc.CodeStopped: session.ErrConflict,
+	ipc.CodeNoSuchSandbox: session.ErrNotFound, ipc.CodeNoSuchCommand: session.ErrNotFound, ipc.CodeGone: session.ErrNotFound,
+	ipc.CodeInvalid: session.ErrInvalid, ipc.CodeExists: session.ErrConflict, ipc.CodeStopped: session.ErrConflict,
 	ipc.CodeBusy: session.ErrBusy, ipc.CodeTooMuch: session.ErrBusy, ipc.CodeNoSpace: session.ErrBusy,
 	ipc.CodeCommandNotFound: fs.ErrNotExist, ipc.CodeNotExecutable: syscall.EINVAL,
 }
