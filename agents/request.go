@@ -4,11 +4,13 @@ import (
 	"time"
 
 	"demesne/runner"
+	"demesne/runner/jobs"
 	"demesne/session"
 )
 
 // Request is a checked request to run a coding agent. It is also the form in which such a job is stored on disk.
 type Request struct {
+	jobs.Traits
 	Name  string `json:",omitempty"` // of a child, unique among the children of one agent; empty for the first agent
 	Dir   string `json:",omitempty"` // of the run, below the output root; empty: a new one
 	Model string // empty: the default of this machine

@@ -2,9 +2,15 @@ package client
 
 import "time"
 
+// JobTraits are what the starter of a job says about it.
+type JobTraits struct {
+	Labels map[string]string `json:"labels,omitempty" doc:"At most 64: names of at most 128 bytes, values of at most 1024"`
+}
+
 // JobRequest asks for a command in a new sandbox, which runs without the request. Without a network it reaches nothing.
 type JobRequest struct {
 	Command
+	JobTraits
 	Image   string   `json:"image,omitempty" maxLength:"512" example:"python:3.12" doc:"Empty: the server's own"`
 	Limits  *Limits  `json:"limits,omitempty" doc:"At most the operator's"`
 	Network *Network `json:"network,omitempty" doc:"deny and ask are not possible"`
@@ -12,6 +18,7 @@ type JobRequest struct {
 
 // Job describes a background job, or an agent.
 type Job struct {
+	JobTraits
 	ID      string    `json:"id"`
 	Status  string    `json:"status" enum:"queued,running,succeeded,failed,cancelled" doc:"failed: the command ended with another exit code than 0, or could not run"`
 	Command string    `json:"command,omitempty" doc:"The command, or an agent's prompt; its beginning"`
@@ -52,6 +59,7 @@ type Tokens struct {
 
 // AgentRequest asks for a coding agent in a sandbox of its own. It is a job.
 type AgentRequest struct {
+	JobTraits
 	Prompt       string   `json:"prompt" minLength:"1" maxLength:"1048576"`
 	Model        string   `json:"model,omitempty" maxLength:"256" doc:"Empty: the server's own"`
 	Image        string   `json:"image,omitempty" maxLength:"512" doc:"Image with the agent's program"`

@@ -20,7 +20,7 @@ import (
 // TestMCPJob checks that a job outlives its server, and that another server reports its state and result.
 func TestMCPJob(t *testing.T) {
 	b := newBox(t)
-	r := b.once("sandbox_script", args{"command": "echo begun; while ! test -e /out/go; do sleep 0.02; done; echo done; echo e >&2; exit 5", "background": true})
+	r := b.once("sandbox_script", args{"command": "echo begun; while ! test -e /out/go; do sleep 0.02; done; echo done; echo e >&2; exit 5", "background": true, "labels": args{"team": "search"}})
 	id := r.field("job_id")
 	if r.Text != "job_id: "+id+"\nstatus: running" || r.field("status") != "running" {
 		t.Errorf("start: %+v", r)
@@ -50,6 +50,9 @@ func TestMCPJob(t *testing.T) {
 	first := c.must("sandbox_status", args{"job_id": id}).field("elapsed_seconds")
 	if again := b.once("sandbox_status", args{"job_id": id}).field("elapsed_seconds"); again != first {
 		t.Errorf("elapsed %s, then %s", first, again)
+	}
+	if list := c.must("sandbox_list", args{}); !strings.Contains(fmt.Sprint(list.Fields["jobs"]), "labels:map[team:search]") {
+		t.Errorf("list: %v", list.Fields)
 	}
 	if r := c.must("sandbox_cancel", args{"job_id": id}); r.Text != "job_id: "+id+"\nstatus: succeeded" {
 		t.Errorf("cancel afterwards: %+v", r)

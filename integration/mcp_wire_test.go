@@ -205,7 +205,7 @@ var changing = []struct {
 }
 
 // readable returns an answer's id, and the answer with its keys sorted and its changing parts replaced. A receipt
-// becomes $RECEIPT, because it depends on the machine.
+// becomes $RECEIPT, and what a command used $USAGE, because they depend on the machine.
 func (c *conversation) readable(line []byte) (id, answer string) {
 	c.Helper()
 	var m map[string]any
@@ -220,8 +220,11 @@ func (c *conversation) readable(line []byte) (id, answer string) {
 	if result, ok := m["result"].(map[string]any); ok {
 		fields, _ := result["structuredContent"].(map[string]any)
 		c.learn(fields)
-		if meta, ok := result["_meta"].(map[string]any); ok && meta["demesne/receipt"] != nil {
-			meta["demesne/receipt"] = "$RECEIPT"
+		meta, _ := result["_meta"].(map[string]any)
+		for _, name := range []string{"receipt", "usage"} {
+			if meta["demesne/"+name] != nil {
+				meta["demesne/"+name] = "$" + strings.ToUpper(name)
+			}
 		}
 	}
 	var out bytes.Buffer

@@ -107,6 +107,9 @@ func (c *call) taskRequest(tool string) (r agents.Request, err error) {
 	if strings.TrimSpace(r.Prompt) == "" {
 		return r, errors.New("prompt is required")
 	}
+	if r.Traits, err = c.traits(); err != nil {
+		return r, err
+	}
 	r.Name, r.Model, r.Preamble = c.args.text("name"), c.args.text("model"), c.args.text("preamble")
 	r.OutputPath, r.OutputFormat = c.args.text("output_path"), c.args.text("output_format")
 	if r.SuccessCriteria, err = c.args.texts("success_criteria"); err != nil {

@@ -18,6 +18,7 @@ import (
 
 // told describes a job, for status, wait and cancel.
 type told struct {
+	jobs.Traits
 	JobID      string      `json:"job_id"`
 	Status     jobs.Status `json:"status"`
 	Elapsed    *float64    `json:"elapsed_seconds,omitempty"`
@@ -39,15 +40,16 @@ var (
 	jobField     = field("job_id", "string", "").must().also("From a call with background=true, or from sandbox_list.")
 	statusField  = field("status", "string", "").with("enum", []jobs.Status{jobs.Queued, jobs.Running, jobs.Succeeded, jobs.Failed, jobs.Cancelled}).must()
 	messageField = field("message", "string", "why it failed, or what ended it")
+	labelsField  = tableOf("labels", "Labels of a background job. sandbox_list shows them.")
 	exitField    = field("exit_code", "integer", "after its end; a job whose command failed has succeeded too")
 )
 
 // toldFields are the fields of status and wait that only the reference has.
-var toldFields = slices.Concat(minor(reasonField, stderrField), newsFields, minor(deniedField, warningField))
+var toldFields = slices.Concat(minor(labelsField.described("labels of the job"), reasonField, stderrField), newsFields, minor(deniedField, warningField))
 
 // tell returns the fields that status and wait share. most bounds stderr, in bytes.
 func tell(j *session.Job, most int) told {
-	t := told{JobID: j.ID, Status: j.Status, Message: j.Message}
+	t := told{Traits: j.Traits, JobID: j.ID, Status: j.Status, Message: j.Message}
 	if j.Cost != nil {
 		t.Cost, t.Total = &j.Cost.Own, &j.Cost.Total
 	}
@@ -69,6 +71,7 @@ func tell(j *session.Job, most int) told {
 
 // listedJob is one job of sandbox_list.
 type listedJob struct {
+	jobs.Traits
 	ID       string      `json:"job_id"`
 	Status   jobs.Status `json:"status"`
 	ExitCode *int        `json:"exit_code,omitempty"`
@@ -78,7 +81,7 @@ type listedJob struct {
 }
 
 func listedJobOf(j *session.Job, now time.Time) listedJob {
-	out := listedJob{ID: j.ID, Status: j.Status, Elapsed: int64(elapsed(j, now)), Agent: j.Agent, Command: oneLine(j.Command)}
+	out := listedJob{Traits: j.Traits, ID: j.ID, Status: j.Status, Elapsed: int64(elapsed(j, now)), Agent: j.Agent, Command: oneLine(j.Command)}
 	if j.Status.Over() && j.Outcome != nil && j.Outcome.Result != nil {
 		out.ExitCode = &j.Outcome.Result.ExitCode
 	}
@@ -126,6 +129,12 @@ func elapsed(j *session.Job, now time.Time) float64 {
 		now = j.Ended
 	}
 	return now.Sub(j.Started).Seconds()
+}
+
+// traits reads the arguments that are stored with a background job.
+func (c *call) traits() (t jobs.Traits, err error) {
+	t.Labels, err = c.args.table("labels")
+	return t, err
 }
 
 // job reads job_id and calls f with it.

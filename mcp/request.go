@@ -12,7 +12,6 @@ import (
 	"demesne/images/imageref"
 	"demesne/runner"
 	"demesne/session"
-	"demesne/session/operator"
 )
 
 // The arguments that script, create and exec share. The first four are part of the original tool
@@ -76,7 +75,7 @@ var (
 var limitsAlso = limitsField.described("As in sandbox_script.").with("properties", known(fieldsOf(limitsField.schema)))
 
 // limitsText has the defaults of package runner.
-var limitsText = fmt.Sprintf("memory, disk: bytes. Default: %s, %d GiB disk, %d pids, all cpus.", operator.DefaultMemory, runner.DefaultDisk>>30, runner.DefaultPIDs)
+var limitsText = fmt.Sprintf("memory, disk: bytes. Default: %s, %d GiB disk, %d pids, all cpus.", session.DefaultMemory, runner.DefaultDisk>>30, runner.DefaultPIDs)
 
 func cwdField(fallback string) property {
 	return field("cwd", "string", "Default "+fallback+".").also("Directory to run in, absolute inside the sandbox.")

@@ -19,7 +19,7 @@ func (s *Server) script() tool {
 			s.opts.egressField("package-managers").described("Network. none, or only npm, PyPI, conda, Go, Debian, Ubuntu, Alpine, Cargo, RubyGems. Default "+s.opts.egressDefault("package-managers")+"."),
 			s.opts.filesField(), dirsField(), field("background", "boolean", "").also("Return at once; the command runs on as a job."),
 			timeoutField.described("Then the command is killed, with exit code 124. Default 48 h."), outputField, envField, cwdField("/out"), stdinField, limitsField, domainsField, askField, s.opts.secretsField(),
-			keyField.described("Run in the persistent sandbox with this key, made if necessary.").also("See sandbox_create."), replaceField, s.opts.rarely(nameField), s.opts.rarely(queueField), s.opts.rarely(commandsField), s.opts.rarely(goOnField),
+			keyField.described("Run in the persistent sandbox with this key, made if necessary.").also("See sandbox_create."), replaceField, s.opts.rarely(nameField), s.opts.rarely(queueField), s.opts.rarely(commandsField), s.opts.rarely(goOnField), s.opts.rarely(labelsField),
 		),
 		out: results(append([]property{
 			exitCodeField, reasonField.minor(), ranMessageField.minor(), stderrField, stdoutField,
@@ -40,6 +40,9 @@ func (c *call) runScript() (*sdk.CallToolResult, error) {
 		return nil, err
 	}
 	if c.args.flag("background") {
+		if r.Traits, err = c.traits(); err != nil {
+			return nil, err
+		}
 		return c.startJob(r)
 	}
 	watch, stop := c.watch()

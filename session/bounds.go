@@ -7,6 +7,10 @@ import (
 	"demesne/runner"
 )
 
+// DefaultMemory describes the memory limit of a sandbox where neither its caller nor the operator sets one: package operator
+// decides it.
+const DefaultMemory = "half the memory"
+
 // Bounds are what an operator gives the callers of a namespace. Package operator decides by them. The zero value has no bound of its own.
 type Bounds struct {
 	Image  string        // of a sandbox whose caller names none

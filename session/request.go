@@ -23,6 +23,7 @@ type Request struct {
 	Run     RunOptions
 	Secrets []string    `json:",omitempty"` // names of stored credentials that the sandbox gets
 	Mounts  []HostMount `json:",omitempty"` // of a sandbox of the HTTP API
+	jobs.Traits
 }
 
 // HostMount is a file or directory of this machine that a caller wants in a sandbox. Package operator decides about it.

@@ -157,11 +157,14 @@ func (c *child) inside(r *session.RunResult) *session.RunResult {
 
 // Start runs Script in the background.
 func (f children) Start(_ context.Context, r session.Request) (*session.Job, error) {
+	if err := r.Check(); err != nil {
+		return nil, err
+	}
 	c, drop, err := f.begin(r.Create.Spec.Name, "sandbox_script")
 	if err != nil {
 		return nil, err
 	}
-	return f.n.jobs.start(f.n.ctx, func(ctx context.Context, j *job) (*session.RunResult, error) {
+	return f.n.jobs.start(f.n.ctx, r.Traits, func(ctx context.Context, j *job) (*session.RunResult, error) {
 		return f.script(ctx, r, c, drop, session.Callbacks{Began: func(last func() session.Tail) { j.shows(last, nil) }})
 	}).status(), nil
 }
@@ -233,11 +236,14 @@ func (f children) Agent(ctx context.Context, r agents.Request, w session.Callbac
 
 // StartAgent runs Agent in the background.
 func (f children) StartAgent(_ context.Context, r agents.Request) (*session.Job, error) {
+	if err := r.Check(); err != nil {
+		return nil, err
+	}
 	k, err := f.beginAgent(r)
 	if err != nil {
 		return nil, err
 	}
-	return f.n.jobs.start(f.n.ctx, func(ctx context.Context, j *job) (*session.RunResult, error) {
+	return f.n.jobs.start(f.n.ctx, r.Traits, func(ctx context.Context, j *job) (*session.RunResult, error) {
 		res, err := k.run(ctx, session.Callbacks{Began: func(last func() session.Tail) { j.shows(last, k.cost) }})
 		if res == nil {
 			return nil, err

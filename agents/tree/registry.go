@@ -40,9 +40,9 @@ type job struct {
 type work func(ctx context.Context, j *job) (*session.RunResult, error)
 
 // start starts a job, whose context ends with ctx or when it is cancelled.
-func (r *registry) start(ctx context.Context, do work) *job {
+func (r *registry) start(ctx context.Context, as jobs.Traits, do work) *job {
 	ctx, cancel := context.WithCancelCause(ctx)
-	j := &job{cancel: cancel, done: make(chan struct{}), state: session.Job{Job: jobs.Job{ID: jobs.NewID(), Status: jobs.Running, Started: time.Now()}}}
+	j := &job{cancel: cancel, done: make(chan struct{}), state: session.Job{Job: jobs.Job{ID: jobs.NewID(), Traits: as, Status: jobs.Running, Started: time.Now()}}}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.jobs == nil {

@@ -33,7 +33,7 @@ func TestRegistry(t *testing.T) {
 		"cancel-end": {do: func(context.Context, *job) (*session.RunResult, error) { return ok, nil }, cancel: false, status: jobs.Succeeded},
 	} {
 		var r registry
-		j := r.start(t.Context(), c.do)
+		j := r.start(t.Context(), jobs.Traits{}, c.do)
 		if c.cancel {
 			if s, err := r.wait(t.Context(), j.state.ID, time.Millisecond); err != nil || s.Status != jobs.Running {
 				t.Errorf("%s: before: %+v, %v", name, s, err)
@@ -60,10 +60,10 @@ func TestRegistry(t *testing.T) {
 func TestRegistryForgets(t *testing.T) {
 	var r registry
 	nothing := func(context.Context, *job) (*session.RunResult, error) { return nil, errors.New("x") }
-	old := r.start(t.Context(), nothing)
+	old := r.start(t.Context(), jobs.Traits{}, nothing)
 	<-old.done
 	old.state.Ended = time.Now().Add(-2 * keepEnded)
-	j := r.start(t.Context(), nothing)
+	j := r.start(t.Context(), jobs.Traits{}, nothing)
 	<-j.done
 	if _, err := r.find(old.state.ID); err == nil {
 		t.Error("an old job is remembered")

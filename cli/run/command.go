@@ -20,9 +20,10 @@ type runOptions struct {
 	launch.Options
 	codeOptions
 	stepOptions
-	background, queue bool
-	on                string // --on: where the command runs as a job; empty: here
-	manifest          bool   // of out
+	jobOptions
+	queue    bool
+	on       string // --on: where the command runs as a job; empty: here
+	manifest bool   // of out
 }
 
 // codeOptions describe code that a command line names in place of a command.

@@ -49,11 +49,14 @@ With --background, CMD is a job. demesne cancel then ends its process group, but
 type execOptions struct{ runOptions }
 
 func (o *execOptions) Flags() cmdline.Flags {
-	return slices.Concat(o.CommandFlags(), o.languageFlag(), stepFlags(&o.stepOptions), o.EnvFileFlag(), backgroundFlag(&o.background), queueFlag(&o.queue),
+	return slices.Concat(o.CommandFlags(), o.languageFlag(), stepFlags(&o.stepOptions), o.EnvFileFlag(), o.jobOptions.flags(), queueFlag(&o.queue),
 		o.KeyFlag("use the sandbox that was made with this key, instead of ID"), o.Network.SecretFlags(), o.ResultFlags())
 }
 
 func (o *execOptions) Run(args []string) (int, error) {
+	if err := o.check(""); err != nil {
+		return 0, err
+	}
 	x, err := o.newExec(args)
 	switch {
 	case err != nil:

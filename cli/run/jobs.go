@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"demesne/cli/app"
@@ -23,11 +24,12 @@ func Jobs() []app.Verb {
 	return []app.Verb{
 		{
 			Command: cmdline.Command{
-				Name: "jobs", Usage: []string{"[--json | -q]"}, Summary: "list background jobs",
+				Name: "jobs", Usage: []string{"[--label NAME[=VALUE]]… [--json | -q]"}, Summary: "list background jobs",
 				About: `Lists the background jobs of this user, the newest last. Jobs of the MCP server are among them. demesne gc removes jobs a
 week after their end; their output directories remain.`,
 				Examples: []cmdline.Example{
 					{Says: "list all jobs", Line: "demesne jobs"},
+					{Says: "list the jobs with a label", Line: "demesne jobs --label nightly=build"},
 					{Says: "cancel all jobs", Line: "demesne jobs -q | xargs -r demesne cancel"},
 				},
 			},
@@ -68,10 +70,42 @@ With --follow it continues until the job ends. The job continues if logs is inte
 type jobsOptions struct {
 	*app.App
 	json, quiet bool
+	want        jobs.Traits
 }
 
 func (o *jobsOptions) Flags() cmdline.Flags {
-	return slices.Concat(app.JSONFlag(&o.json), app.QuietFlag(&o.quiet, "print only the ids"))
+	return slices.Concat(app.JSONFlag(&o.json), app.QuietFlag(&o.quiet, "print only the ids"), labelFlag(&o.want, "list only jobs with this label"))
+}
+
+func labelFlag(to *jobs.Traits, help string) cmdline.Flags {
+	return cmdline.Flags{{Group: app.GroupCommand, Long: "label", Arg: "NAME[=VALUE]", Repeat: true, Help: help, Set: func(s string) error {
+		name, value, _ := strings.Cut(s, "=")
+		if to.Labels == nil {
+			to.Labels = map[string]string{}
+		}
+		to.Labels[name] = value
+		return to.Check()
+	}}}
+}
+
+// jobOptions are the flags of a command that can be a background job.
+type jobOptions struct {
+	background bool
+	traits     jobs.Traits
+}
+
+// check refuses what only a job has. on is a cluster, whose command is a job too.
+func (o *jobOptions) check(on string) error {
+	if len(o.traits.Labels) > 0 && !o.background && on == "" {
+		return text.Hinted(errors.New("--label: only a job has labels"), "--background starts a job")
+	}
+	return nil
+}
+
+func (o *jobOptions) flags() cmdline.Flags {
+	return slices.Concat(cmdline.Flags{{Group: app.GroupCommand, Long: "background", Set: cmdline.On(&o.background),
+		Help: "start a background job, and print its id; see wait, logs, jobs and cancel"}},
+		labelFlag(&o.traits, "label of the background job; jobs --label finds it"))
 }
 
 func (o *jobsOptions) Run(args []string) (int, error) {
@@ -86,6 +120,7 @@ func (o *jobsOptions) Run(args []string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
+	all = slices.DeleteFunc(all, func(j *jobs.Job) bool { return !j.Matches(o.want.Labels) })
 	for _, j := range all {
 		j.Status = j.Status.With(j.Result)
 	}
@@ -112,6 +147,12 @@ func jobListing(all []*jobs.Job, now time.Time) string {
 		rows[0] = slices.Insert(rows[0], 1, "ON")
 		for i, j := range all {
 			rows[i+1] = slices.Insert(rows[i+1], 1, text.SafeLine(cmp.Or(j.Node, j.On, app.PlaceLocal)))
+		}
+	}
+	if slices.ContainsFunc(all, func(j *jobs.Job) bool { return len(j.Labels) > 0 }) {
+		rows[0] = append(rows[0], "LABELS")
+		for i, j := range all {
+			rows[i+1] = append(rows[i+1], text.SafeLine(j.Line()))
 		}
 	}
 	return app.Columns(rows)
@@ -243,6 +284,7 @@ const AttendVerb = "attend-job"
 // jobLine is a job of demesne as stored on disk: the command line, and its working directory. demesne-mcp
 // stores its jobs in another form.
 type jobLine struct {
+	jobs.Traits
 	Dir  string   `json:"dir"`
 	Run  []string `json:"run,omitempty"`  // arguments of demesne run
 	Exec []string `json:"exec,omitempty"` // or arguments of demesne exec
@@ -287,9 +329,9 @@ func (t jobTool) launch(o *runOptions, start func(store *jobs.Store, self string
 	if err != nil {
 		return nil, err
 	}
-	line := jobLine{Dir: dir, Run: o.Args}
+	line := jobLine{Traits: o.traits, Dir: dir, Run: o.Args}
 	if o.Verb == "exec" {
-		line = jobLine{Dir: dir, Exec: o.Args}
+		line = jobLine{Traits: o.traits, Dir: dir, Exec: o.Args}
 	}
 	return start(store, self, line)
 }

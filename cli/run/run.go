@@ -69,7 +69,7 @@ The exit code is CMD's. With --commands it is the first failure's. demesne help 
 }
 
 func (o *runOptions) Flags() cmdline.Flags {
-	return slices.Concat(o.CommandFlags(), o.languageFlag(), stepFlags(&o.stepOptions), o.EnvFileFlag(), o.EntrypointFlag(), backgroundFlag(&o.background), onFlag(&o.on),
+	return slices.Concat(o.CommandFlags(), o.languageFlag(), stepFlags(&o.stepOptions), o.EnvFileFlag(), o.EntrypointFlag(), o.jobOptions.flags(), onFlag(&o.on),
 		o.RootFlags(), o.SandboxFlags(), o.dependencyFlag(), o.InteriorFlags(), o.MountFlags(), o.Mounts.CowFlag(),
 		o.KeyFlag("run in the persistent sandbox of this key; make it if it does not exist"), o.ReplaceFlag(),
 		queueFlag(&o.queue), o.LifeFlags(), o.Network.Flags(), o.Network.GroupFlag(), o.Network.SecretFlags(), o.Network.AskFlags(),
@@ -81,11 +81,6 @@ func manifestFlag(to *bool) cmdline.Flags {
 		Help: "write a manifest: the SHA-256 sum of each file in /out, beside that directory"}}
 }
 
-func backgroundFlag(to *bool) cmdline.Flags {
-	return cmdline.Flags{{Group: app.GroupCommand, Long: "background", Set: cmdline.On(to),
-		Help: "start a background job, and print its id; see wait, logs, jobs and cancel"}}
-}
-
 // queueFlag is a flag of exec and, with --key, of run.
 func queueFlag(to *bool) cmdline.Flags {
 	return cmdline.Flags{{Group: app.GroupCommand, Long: "queue", Set: cmdline.On(to),
@@ -93,6 +88,9 @@ func queueFlag(to *bool) cmdline.Flags {
 }
 
 func (o *runOptions) Run(args []string) (int, error) {
+	if err := o.check(o.on); err != nil {
+		return 0, err
+	}
 	r, err := o.newRun(args)
 	switch {
 	case err != nil:

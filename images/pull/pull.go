@@ -78,7 +78,7 @@ type puller struct {
 	src     Source
 	imports bool // no pull of the name fetches the image again
 	copies  bool // src is an archive, which must have each blob itself
-	// repository is the one of the image, and annotations are the layers': see chunked.go.
+	// The fields of chunked.go: the image's repository, its layers' annotations, and parts that the store has.
 	repository  string
 	annotations map[oci.Digest]map[string]string
 	stored      stored

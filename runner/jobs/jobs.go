@@ -84,15 +84,16 @@ type Job struct {
 	Status   Status          `json:"status"`
 	Request  json.RawMessage `json:"request"`
 	Frontend runner.Frontend `json:"frontend,omitempty"` // of the store that started it
-	On       string          `json:"on,omitempty"`       // where it runs, such as slurm:PARTITION; empty: on this machine
-	Node     string          `json:"node,omitempty"`     // the machine of a cluster that runs it, or ran it last
-	Created  time.Time       `json:"created"`
-	Started  time.Time       `json:"started,omitzero"`
-	Ended    time.Time       `json:"ended,omitzero"`
-	Message  string          `json:"message,omitempty"` // why it failed, or how many jobs are before it
-	Result   *runner.Result  `json:"result,omitempty"`
-	Stdout   int64           `json:"stdout_bytes"` // bytes written, kept or not
-	Stderr   int64           `json:"stderr_bytes"`
+	Traits
+	On      string         `json:"on,omitempty"`   // where it runs, such as slurm:PARTITION; empty: on this machine
+	Node    string         `json:"node,omitempty"` // the machine of a cluster that runs it, or ran it last
+	Created time.Time      `json:"created"`
+	Started time.Time      `json:"started,omitzero"`
+	Ended   time.Time      `json:"ended,omitzero"`
+	Message string         `json:"message,omitempty"` // why it failed, or how many jobs are before it
+	Result  *runner.Result `json:"result,omitempty"`
+	Stdout  int64          `json:"stdout_bytes"` // bytes written, kept or not
+	Stderr  int64          `json:"stderr_bytes"`
 }
 
 // request is the content of job.json.
@@ -190,6 +191,7 @@ func (s *Store) read(id string) (*Job, error) {
 		return nil, ErrUnknown
 	}
 	j := &Job{ID: id, Status: Queued, Request: r.Request, Frontend: r.Frontend, On: r.On, Created: r.Created}
+	_ = json.Unmarshal(r.Request, &j.Traits) // a request of another form has none
 	if readJSON(filepath.Join(dir, "started"), &j.Started) == nil {
 		j.Status = Running
 	}

@@ -74,7 +74,7 @@ func (s *Store) StartOn(ctx context.Context, on string, p Process, what any) (*J
 	if err != nil {
 		return nil, err
 	}
-	raw, err := json.Marshal(what)
+	raw, err := stored(what)
 	if err != nil {
 		return nil, err
 	}

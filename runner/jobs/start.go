@@ -25,7 +25,7 @@ const (
 // Start writes a job to disk and starts its process: argv followed by the job's id. When Start returns, the job is
 // visible to all processes and outlives the caller.
 func (s *Store) Start(argv []string, what any) (*Job, error) {
-	raw, err := json.Marshal(what)
+	raw, err := stored(what)
 	if err != nil {
 		return nil, err
 	}

@@ -418,14 +418,14 @@ func happens(t *testing.T, c *client.Client) {
 
 func background(t *testing.T, c *client.Client) {
 	ctx := soon(t)
-	j := must[*client.Job](t)(c.Jobs().Start(ctx, client.JobRequest{Command: shell("echo out; echo err >&2; sleep 0.3; exit 5")}))
+	j := must[*client.Job](t)(c.Jobs().Start(ctx, client.JobRequest{Command: shell("echo out; echo err >&2; sleep 0.3; exit 5"), JobTraits: client.JobTraits{Labels: map[string]string{"team": "search"}}}))
 	r := must[io.ReadCloser](t)(c.Jobs().Output(ctx, j.ID, "stdout"))
 	if b, err := io.ReadAll(r); string(b) != "out\n" || err != nil {
 		t.Errorf("output: %q %v", b, err)
 	}
 	r.Close()
 	j = must[*client.Job](t)(c.Jobs().Wait(ctx, j.ID))
-	if !j.Over() || j.Exit == nil || *j.Exit != 5 || j.Stderr == nil || j.Stderr.Text != "err\n" {
+	if j.Labels["team"] != "search" || j.CPU == 0 || j.MaxRSS == 0 || !j.Over() || j.Exit == nil || *j.Exit != 5 || j.Stderr == nil || j.Stderr.Text != "err\n" {
 		t.Errorf("%+v", j)
 	}
 	if got := must[*client.Job](t)(c.Jobs().Get(ctx, j.ID)); got.Status != j.Status {

@@ -14,6 +14,7 @@ import (
 
 	"demesne/agents"
 	"demesne/client"
+	"demesne/runner/jobs"
 	"demesne/server"
 	"demesne/session"
 )
@@ -106,6 +107,7 @@ func (f jobAPI) startJob(ctx context.Context, in *jobInput) (*client.Job, error)
 	if err != nil {
 		return nil, err
 	}
+	r.Traits = jobs.Traits(in.Body.JobTraits)
 	return f.Start(ctx, r)
 }
 
@@ -205,6 +207,7 @@ func agentOf(q *client.AgentRequest) (r agents.Request, err error) {
 	create, err := createOf(&client.Settings{Image: q.Image, Limits: q.Limits, Network: q.Network})
 	c := &create.Create
 	return agents.Request{
+		Traits: jobs.Traits(q.JobTraits),
 		Prompt: q.Prompt, Model: q.Model, Image: q.Image, Preamble: q.Preamble, OutputPath: q.OutputPath, OutputFormat: q.OutputFormat,
 		SuccessCriteria: q.Criteria, Research: q.Research, Egress: c.Egress.Mode, Domains: c.Egress.Allow, Limits: c.Spec.Limits,
 		MaxCost: q.MaxCost, MaxTokens: q.MaxTokens, MaxTurns: q.MaxTurns, Timeout: time.Duration(q.TimeoutMS) * time.Millisecond,

@@ -12,7 +12,6 @@ import (
 	"demesne/internal/text"
 	"demesne/runner"
 	"demesne/session"
-	"demesne/session/operator"
 )
 
 // Options holds the flags of demesne serve as they were typed, or as the environment or the configuration file has them.
@@ -151,7 +150,7 @@ func BoundFlags(b *session.Bounds) cmdline.Flags {
 		{Group: groupSandboxes, Long: "egress", Arg: "MODE", Words: runner.EgressModes(), Set: cmdline.Word(&b.Egress, runner.EgressModes()),
 			Help: "what a sandbox with internet access may reach: " + text.Or(runner.EgressModes()) + " (default " + DefaultEgress + ")"},
 		{Group: groupSandboxes, Long: "memory", Arg: "SIZE", Set: cmdline.Memory(&b.Limits.Memory),
-			Help: "memory limit of each sandbox, or none (default " + operator.DefaultMemory + ")"},
+			Help: "memory limit of each sandbox, or none (default " + session.DefaultMemory + ")"},
 		{Group: groupSandboxes, Long: "disk", Arg: "SIZE", Set: cmdline.Disk(&b.Limits.Disk),
 			Help: "limit for what a sandbox writes, or none (default 2g)"},
 		{Group: groupBounds, Long: "max-memory", Arg: "SIZE", Env: "DEMESNE_MAX_MEMORY", Set: ceiling(&b.Max.Memory, cmdline.Memory),

@@ -53,9 +53,6 @@ func (p *Policy) Time(asked time.Duration) time.Duration {
 	return max(asked, 0)
 }
 
-// DefaultMemory describes the memory limit of a sandbox where neither its caller nor the operator sets one.
-const DefaultMemory = "half the memory"
-
 // usual returns the limits of a sandbox whose caller asks for none: the operator's, within the bounds.
 func usual(l, most, full runner.Limits) runner.Limits {
 	within := func(n *int64, full, most int64) {

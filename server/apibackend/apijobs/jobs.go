@@ -79,7 +79,7 @@ func outputOf(t session.Tail) *client.Output {
 
 // jobOf returns a job without its output, and without paths of the host.
 func jobOf(j *session.Job) client.Job {
-	out := client.Job{ID: j.ID, Status: string(j.Status), Started: j.Started, Ended: j.Ended, Message: j.Message}
+	out := client.Job{JobTraits: client.JobTraits(j.Traits), ID: j.ID, Status: string(j.Status), Started: j.Started, Ended: j.Ended, Message: j.Message}
 	if o := j.Outcome; o != nil && j.Status.Over() {
 		out.Run = o.Job
 		out.Status = string(j.Status.With(o.Result))
