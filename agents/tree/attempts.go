@@ -55,7 +55,7 @@ func (a *attempts) options() session.RunOptions {
 	return session.RunOptions{Command: a.command(a.launch.Argv), Stdout: a.out, Stderr: a.stderr, Next: a.next, KeepEmpty: true}
 }
 
-// callbacks begins, when the sandbox has been made, what works beside the program.
+// callbacks returns w with a step after the sandbox is made: it starts what works beside the program.
 func (a *attempts) callbacks(w session.Callbacks) session.Callbacks {
 	note := func(line string) { a.node.note("%s", line) }
 	return session.Callbacks{Note: note, Progress: sparsely(note), Began: w.Began, Made: func(sb *session.Sandbox) {

@@ -55,8 +55,8 @@ func (c *Session) EndOf(k *kernels.Running) *Death {
 	return c.died(k, nil)
 }
 
-// died records the death of a kernel, and makes sure of it. It returns the first reason. Without a reason, it is the end of
-// its process.
+// died records the death of a kernel, and kills what is left of it. It returns the first reason that was recorded. If why is
+// nil, the reason is the end of the kernel's process.
 func (c *Session) died(k *kernels.Running, why *Death) *Death {
 	if why == nil {
 		select {

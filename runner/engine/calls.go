@@ -179,8 +179,8 @@ func (c *caller) exec(req api.ExecRequest, m *ipc.Message) (*api.ExecReply, ipc.
 	return reply, files, err
 }
 
-// answers makes c answer the questions of a sandbox of its own, if the caller that did so has left: a server that was
-// started again.
+// answers lets c answer the questions of a sandbox of its frontend if no caller does: a server that was started again takes
+// over from the one before.
 func (c *caller) answers(s *sandbox.Sandbox) {
 	if c.frontend.Owns(s.Spec()) {
 		s.Adopt(c)

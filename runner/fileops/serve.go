@@ -38,7 +38,7 @@ func Serve(in io.Reader, out io.Writer) int {
 			t.Path, t.To = absolute(t.Dir, t.Path), absolute(t.Dir, t.To)
 			err = s.serve(t)
 		}
-		// A stream that broke off has no other end than the process's.
+		// A broken stream cannot carry an error, so the process ends.
 		broke := err != nil && (s.said || t.Op == OpPut || errors.Is(err, errAnswer))
 		if err != nil && !s.said {
 			s.answer(Answer{Errno: errno(err), Error: fsutil.PathReason(err)})

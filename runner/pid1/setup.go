@@ -81,9 +81,9 @@ func (g *guest) handleSetup(m *ipc.Message) error {
 	return nil
 }
 
-// changeRoot makes a directory the root of all threads, and leaves none of them outside of it. chroot(2) does not confine
-// by itself: the way out is another chroot, for which commands have no capability and the filter no pass, or a descriptor
-// of a directory outside, beyond which Landlock grants nothing.
+// changeRoot makes a directory the root and the working directory of all threads. chroot(2) does not confine by itself. A process
+// leaves by another chroot, which the filter refuses and for which commands lack the capability. Or it leaves by a descriptor
+// of a directory outside, for which Landlock grants nothing.
 func changeRoot(dir string) error {
 	if err := unix.Chroot(dir); err != nil {
 		return os.NewSyscallError("chroot", err)
