@@ -113,7 +113,7 @@ func receiptAsMeta(full *runner.Receipt) sdk.Meta {
 
 var (
 	exitCodeField   = field("exit_code", "integer", "of the command; 124: timed out; 128+n: ended by signal n")
-	reasonField     = field("reason", "string", "why it ended early: signaled, timed-out, oom, disk, pids, lost")
+	reasonField     = field("reason", "string", "why it ended early: signaled, timed-out, oom, disk, pids, budget, lost")
 	ranMessageField = field("message", "string", "explanation of reason, one line")
 	stderrField     = field("stderr", "string", "the last 16 KiB")
 	stdoutField     = field("stdout", "string", "the head and the tail if it is longer than max_output_bytes, with the path of the whole between them")
