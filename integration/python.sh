@@ -25,7 +25,7 @@ ENDS
 echo "== image"
 "$bin/demesne" build --tag local/e2b "$work/image" > "$work/build" 2>&1 || { cat "$work/build"; exit 1; }
 
-"$bin/demesne" serve --http 127.0.0.1:0 --image local/e2b 2> "$work/log" &
+"$bin/demesne" serve --http 127.0.0.1:0 --image local/e2b --allowed-mounts "$work:rw" 2> "$work/log" &
 server=$!
 until grep -q 'listening on' "$work/log"; do kill -0 "$server"; sleep 0.05; done
 url=$(sed -n 's/.*listening on //p' "$work/log")

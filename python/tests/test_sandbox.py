@@ -128,17 +128,35 @@ def test_hostile_build(tmp_path, text, said):
     assert "local/hostile" not in {image.get("name") for image in Client().images()}
 
 
-def test_long_log(monkeypatch, tmp_path):
+def test_long_log(tmp_path):
     """Of a log of any length only the end is kept."""
-    program = tmp_path / "demesne"
-    program.write_text("#!/bin/sh\nhead -c 1073741824 /dev/zero | tr '\\0' x >&2; echo the end >&2; exit 1\n")
-    program.chmod(0o755)
-    monkeypatch.setenv("DEMESNE_BIN", str(program))
+    line = b'event: progress\ndata: {"message": "' + b"x" * 4000 + b'"}\n\n'
+    lines = b"%x\r\n%s\r\n" % (len(line) * 64, line * 64)
+    end = b'event: error\ndata: {"code": 400, "message": "the end"}\n\n'
+    head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    Fake(str(tmp_path / "s"), head, lines, 1024, b"%x\r\n%s\r\n0\r\n\r\n" % (len(end), end))  # 256 MiB
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with pytest.raises(demesne.DemesneError, match="the end") as failed:
-        demesne.build(str(tmp_path), "local/none")
+    with pytest.raises(demesne.InvalidRequest, match="xxx\n.*the end") as failed:
+        demesne.build(str(tmp_path), "local/none", client=Client(f"unix:{tmp_path}/s", "token"))
     assert len(str(failed.value)) <= 2000
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 << 10  # KiB
+
+
+def test_build(tmp_path):
+    """A context is read by a server at a socket, and sent to another one. Its path may lead through a link."""
+    (tmp_path / "context").mkdir()
+    (tmp_path / "link").symlink_to("context")
+    (tmp_path / "context/Other").write_text("FROM scratch AS first\nARG WORD\nLABEL word=$WORD\nFROM no-such-image\n")
+    options = {"file": "Other", "target": "first", "args": {"WORD": "given"}, "no_cache": True}
+    assert demesne.build(str(tmp_path / "link"), "local/first", **options).startswith("sha256:")
+    remote = Client()
+    list(remote.sandboxes())  # it runs
+    remote.transport.local = False
+    assert demesne.build(str(tmp_path / "link"), "local/first", client=remote, **options).startswith("sha256:")
+    with pytest.raises(demesne.InvalidRequest, match="no-such-image"):
+        demesne.build(str(tmp_path / "context"), "local/first", file="Other")
+    with pytest.raises(demesne.DemesneError, match="none"):
+        demesne.build(str(tmp_path / "none"), "local/first")
 
 
 def test_life():
@@ -339,13 +357,13 @@ def test_forked_process_removes_nothing():
 
 
 class Fake:
-    """A server that gives one answer to each connection, and closes it."""
+    """A server that gives one answer to each connection, and closes it. repeated is a part of the answer."""
 
-    def __init__(self, path, answer):
+    def __init__(self, path, answer, repeated=b"", times=0, end=b""):
         self.listener = socket.socket(socket.AF_UNIX)
         self.listener.bind(path)
         self.listener.listen()
-        self.answer = answer
+        self.answer, self.repeated, self.times, self.end = answer, repeated, times, end
         threading.Thread(target=self.serve, daemon=True).start()
 
     def serve(self):
@@ -353,6 +371,9 @@ class Fake:
             connection, _ = self.listener.accept()
             connection.recv(1 << 16)
             connection.sendall(self.answer)
+            for _ in range(self.times):
+                connection.sendall(self.repeated)
+            connection.sendall(self.end)
             connection.shutdown(socket.SHUT_WR)
             while connection.recv(1 << 16):  # a body that is unread at the close would reset the connection
                 pass
@@ -408,14 +429,22 @@ def test_wrong_arguments(tmp_path):
         with pytest.raises(demesne.InvalidRequest):
             Client(url)
     assert Client("http://[::1]:80").transport._host == ("::1", 80)
-    with pytest.raises(demesne.InvalidRequest, match="ask"):
-        Sandbox(mounts={str(tmp_path): "ro"}, ask=True)
     before = listed()
+    with pytest.raises(demesne.InvalidRequest, match="mode"):
+        Sandbox(mounts={str(tmp_path): "all"})
+    with pytest.raises(demesne.InvalidRequest, match="open"):
+        Sandbox(mounts={str(tmp_path): "ro"}, network="open")
     with pytest.raises(demesne.DemesneError):
         Sandbox(mounts={str(tmp_path): "ro"}, client=Client("unix:/nowhere", "token"))
     assert listed() == before
 
 
 def test_mounts_with_a_network(tmp_path):
-    with Sandbox(mounts={str(tmp_path): "ro"}, allow=["a.example"], deny=["b.example"]) as sandbox:
+    """The server takes no link in a path. The package resolves one that leads to a directory."""
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real/file").write_text("x")
+    (tmp_path / "link").symlink_to("real")
+    link = str(tmp_path / "link")
+    with Sandbox(mounts={link: "ro"}, allow=["a.example"], deny=["b.example"], ask=True) as sandbox:
+        assert sandbox.run(["cat", link + "/file"]).stdout == "x" and sandbox.network()["ask"]
         assert (sandbox.network()["allow"], sandbox.network()["deny"]) == (["a.example"], ["b.example"])

@@ -10,12 +10,12 @@ not an error; a sandbox that ends during a command raises SandboxLost.
 """
 
 from ._errors import (
-    CommandFailed as CommandFailed, Conflict as Conflict, DemesneError as DemesneError,
-    InvalidRequest as InvalidRequest, NotFound as NotFound, Refused as Refused, SandboxLost as SandboxLost,
-    TooMany as TooMany, Unavailable as Unavailable,
+    Conflict as Conflict, DemesneError as DemesneError, InvalidRequest as InvalidRequest, NotFound as NotFound,
+    Refused as Refused, SandboxLost as SandboxLost, TooMany as TooMany, Unavailable as Unavailable,
 )
 from ._sandbox import (
-    Client as Client, Files as Files, Output as Output, Result as Result, Sandbox as Sandbox, build as build,
+    Client as Client, CommandFailed as CommandFailed, Files as Files, Output as Output, Result as Result,
+    Sandbox as Sandbox, build as build,
 )
 
 TYPE_CHECKING = False

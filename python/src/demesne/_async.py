@@ -11,14 +11,12 @@ from ._sandbox import MAX_OUTPUT, Client, Result, Sandbox
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from typing import Any, TypeVar
-
-    T = TypeVar("T")
+    from typing import Any
 
 _threads = ThreadPoolExecutor(1024, "demesne")
 
 
-async def _away(call: Callable[..., T], *args: Any, **options: Any) -> T:
+async def _away(call: Callable[..., Any], *args: Any, **options: Any) -> Any:
     return await asyncio.get_running_loop().run_in_executor(_threads, functools.partial(call, *args, **options))
 
 

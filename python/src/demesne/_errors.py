@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import json
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from ._sandbox import Result
-
 
 class DemesneError(Exception):
     """An error of demesne. status is the HTTP status of the answer, or 0 without one."""
@@ -45,26 +41,18 @@ class SandboxLost(DemesneError):
     """The sandbox, its runner or the server ended in a call. A command has no exit code, and may have had effects."""
 
 
-class CommandFailed(DemesneError):
-    """A command ended with another exit code than 0, and its caller asked for an error. result has its output."""
-
-    def __init__(self, result: Result) -> None:
-        said = result.stderr.strip()[-400:]
-        super().__init__(f"command failed: {result.reason}, exit code {result.exit_code}: {said}")
-        self.result = result
+KINDS: dict[int, type[DemesneError]] = {
+    400: InvalidRequest, 401: Refused, 403: Refused, 404: NotFound, 409: Conflict, 413: InvalidRequest,
+    422: InvalidRequest, 429: TooMany, 502: Unavailable, 503: Unavailable, 507: Unavailable,
+}
 
 
 def of_answer(status: int, text: bytes) -> DemesneError:
     """Returns the error that an answer means. Details that name what is wrong in a request are part of its text."""
-    kinds: dict[int, type[DemesneError]] = {
-        400: InvalidRequest, 401: Refused, 403: Refused, 404: NotFound, 409: Conflict, 413: InvalidRequest,
-        422: InvalidRequest, 429: TooMany, 502: Unavailable, 503: Unavailable, 507: Unavailable,
-    }
     try:
         said = json.loads(text)
-        data = [detail for detail in said.get("data") or [] if isinstance(detail, dict)]
-        details = [f"{detail.get('location', '')}: {detail.get('message', '')}" for detail in data]
+        details = [f"{one.get('location', '')}: {one.get('message', '')}" for one in said.get("data") or []]
         message = "; ".join([said.get("message", ""), *details])
-    except ValueError:
+    except (ValueError, AttributeError, TypeError):  # of another server
         message = text[:400].decode(errors="replace")
-    return kinds.get(status, DemesneError)(message, status)
+    return KINDS.get(status, DemesneError)(message, status)

@@ -28,11 +28,6 @@ LOST = "what it did until then stays: see the server's log, and make another san
 _starting = threading.Lock()
 
 
-def state() -> str:
-    """The directory of demesne's own files."""
-    return os.environ.get("DEMESNE_STATE") or os.path.join(os.path.expanduser("~"), ".demesne")
-
-
 def quote(text: str) -> str:
     """Text as a part of a URL's path or query."""
     from urllib.parse import quote
@@ -57,12 +52,14 @@ class Transport:
 
     def __init__(self, url: str | None = None, token: str | None = None) -> None:
         url = (url or os.environ.get("DEMESNE_URL", "")).rstrip("/").removesuffix("/v1")
-        self._own = not url
-        self._socket = url.removeprefix("unix:") or os.path.join(state(), "server", "python.sock")
+        state = os.environ.get("DEMESNE_STATE") or os.path.expanduser("~/.demesne")
+        self._own, self._state = not url, os.path.join(state, "server")
+        self._socket = url.removeprefix("unix:") or os.path.join(self._state, "python.sock")
         scheme, _, rest = url.partition(":")
         host, _, port = rest.removeprefix("//").rpartition(":")
         if scheme not in ("", "unix", "http") or scheme == "http" and not (host and port.isdigit()):
             raise InvalidRequest(f"url {url!r}: must be http://HOST:PORT or unix:PATH")
+        self.local = scheme != "http"
         self._host = (host.strip("[]"), int(port)) if scheme == "http" else None
         self._token = token or os.environ.get("DEMESNE_TOKEN", "")
         self._idle: list[socket.socket] = []
@@ -95,52 +92,49 @@ class Transport:
         """Starts the server, or waits for the one that another process starts."""
         import subprocess
 
-        os.makedirs(os.path.dirname(self._socket), mode=0o700, exist_ok=True)
-        begun, patience = time.monotonic(), START
-        server, said = None, "it does not answer"
+        argv = [program(), "serve", "--http", "unix:" + self._socket, "--linger", LINGER]
+        os.makedirs(self._state, mode=0o700, exist_ok=True)
+        server, said, end = None, "it does not answer", time.monotonic() + START
         with open(self._socket + ".log", "a+b") as log:
-            while time.monotonic() < begun + patience:
+            while time.monotonic() < end:
                 try:
                     return self._dial()
                 except OSError:
-                    pass
+                    time.sleep(0.005 if server else 0)
                 if server and server.poll() is not None:
                     log.seek(0)
                     said = log.read(4096).decode(errors="replace").strip()
                     if "another server uses" not in said:
                         break
-                    patience, server = OTHER, None
+                    server, end = None, min(end, time.monotonic() + OTHER)
                     time.sleep(0.05)
-                if server is None:
+                if not server:
                     log.truncate(0)
-                    server = subprocess.Popen(
-                        [program(), "serve", "--http", "unix:" + self._socket, "--linger", LINGER],
-                        stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd="/",
-                    )
-                time.sleep(0.005)
+                    how = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log, "cwd": "/"}
+                    server = subprocess.Popen(argv, start_new_session=True, **how)
         raise Unavailable(f"start demesne serve: {said}")
 
     def token(self) -> str:
         try:
             if not self._token:
-                with open(os.path.join(state(), "server", "token")) as file:
+                with open(os.path.join(self._state, "token")) as file:
                     self._token = file.read().strip()
         except OSError as error:
             raise Unavailable(f"read the server's token: {error}") from error
         return self._token
 
     def open(self, method: str, path: str, body: Any = None) -> Answer:
-        """Sends a request. A body that is not bytes becomes JSON. Raises the error that the answer means."""
+        """Sends a request. A body that is not bytes or a file becomes JSON. Raises the error that the answer means."""
         from http.client import HTTPConnection, HTTPException
 
-        data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
+        raw = body is None or isinstance(body, bytes) or hasattr(body, "read")
         connection = HTTPConnection("localhost")
         connection.sock = connected = self._idle_connection() or self._connect()
         headers = {"Authorization": "Bearer " + self.token()}
         if body is not None:
-            headers["Content-Type"] = f"application/{'octet-stream' if data is body else 'json'}"
+            headers["Content-Type"] = f"application/{'octet-stream' if raw else 'json'}"
         try:
-            connection.request(method, path, data, headers)
+            connection.request(method, path, body if raw else json.dumps(body), headers)
             answer = Answer(self, connected, connection.getresponse())
         except BaseException as error:
             connected.close()
@@ -166,10 +160,6 @@ class Transport:
             if not poll.poll(0):
                 return connected
             connected.close()  # the server has closed it, or sent something without a request
-
-    def keep(self, connected: socket.socket) -> None:
-        """Keeps a connection for another request."""
-        self._idle.append(connected)
 
     def close(self) -> None:
         """Closes connections that no request uses."""
@@ -216,16 +206,18 @@ class Answer:
         finally:
             self.response.close()
             if whole:
-                self._transport.keep(self._socket)
+                self._transport._idle.append(self._socket)
             else:
                 self._socket.close()
 
     def events(self) -> Iterator[tuple[str, Any]]:
-        """The events of a stream, as name and data."""
+        """The events of a stream, as name and data. Raises an event of an error."""
         left = b""
         for part in self.parts():
             *whole, left = (left + part).split(b"\n\n")
             for event in whole:
                 fields = dict(line.partition(b":")[::2] for line in event.split(b"\n"))
+                if fields.get(b"event") == b" error":
+                    raise of_answer(json.loads(fields[b"data"]).get("code", 0), fields[b"data"])
                 if b"data" in fields:
                     yield fields.get(b"event", b"message").strip().decode(), json.loads(fields[b"data"])

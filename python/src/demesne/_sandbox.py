@@ -6,7 +6,7 @@ import os
 import weakref
 from binascii import a2b_base64
 
-from ._errors import CommandFailed, DemesneError, InvalidRequest, NotFound, SandboxLost
+from ._errors import DemesneError, InvalidRequest, NotFound, SandboxLost
 from ._http import Transport, program, quote
 
 TYPE_CHECKING = False
@@ -57,6 +57,15 @@ class Result:
         return f"Result(exit_code={self.exit_code}, reason={self.reason!r}, {output})"
 
 
+class CommandFailed(DemesneError):
+    """A command ended with another exit code than 0, and its caller asked for an error. result has its output."""
+
+    def __init__(self, result: Result) -> None:
+        said = result.stderr.strip()[-400:]
+        super().__init__(f"command failed: {result.reason}, exit code {result.exit_code}: {said}")
+        self.result = result
+
+
 class Client:
     """A server. Without arguments it is the one on this user's socket, which starts with the first request and ends 10
     seconds after the last client's connection. url, or $DEMESNE_URL, names another one: http://HOST:PORT or unix:PATH.
@@ -68,9 +77,11 @@ class Client:
 
     def sandboxes(self, state: str | None = None, name: str | None = None) -> Iterator[dict[str, Any]]:
         """All sandboxes, the newest first. state and name, a prefix, select some."""
+        from urllib.parse import urlencode
+
         query = _given(limit="100", state=state, name=name)
         while query:
-            page = self.transport.ask("GET", "/v1/sandboxes?" + "&".join(f"{k}={quote(v)}" for k, v in query.items()))
+            page = self.transport.ask("GET", "/v1/sandboxes?" + urlencode(query))
             yield from page["items"] or []
             query = query | {"cursor": page["next"]} if page.get("next") else {}
 
@@ -92,9 +103,7 @@ class Client:
 
     def pull(self, name: str) -> None:
         """Downloads an image. Raises InvalidRequest for an unknown name, and Unavailable if its registry is silent."""
-        for kind, data in self.transport.open("POST", "/v1/images/pull", {"name": name}).events():
-            if kind == "error":
-                raise DemesneError(data.get("message", "the pull failed"), data.get("code", 0))
+        list(self.transport.open("POST", "/v1/images/pull", {"name": name}).events())
 
     def close(self) -> None:
         """Closes connections that no call uses."""
@@ -112,29 +121,50 @@ def shared() -> Client:
     return _shared
 
 
-def build(directory: str, tag: str, *arguments: str) -> str:
+def build(
+    directory: str, tag: str, *, file: str = "", target: str = "", args: Mapping[str, str] | None = None,
+    no_cache: bool = False, pull: bool = False, client: Client | None = None,
+) -> str:
     """Builds the Containerfile or Dockerfile in a directory, and returns the image's digest. tag is its name, such as
-    local/tools. Further arguments are those of demesne build. If a step fails, DemesneError has the end of the log.
+    local/tools; file is the path of another Containerfile in the directory, target the last stage, and args has values
+    of ARGs. no_cache executes every step, and pull asks the registry for newer bases. If a step fails, InvalidRequest
+    has the end of the log.
     """
-    return cli("build", "--tag", tag, *arguments, directory).strip()
+    import tarfile
+    import tempfile
+    from urllib.parse import urlencode
+
+    directory = os.path.realpath(directory)
+    given = _given(tag=tag, file=file, target=target, no_cache=no_cache and "true", pull=pull and "true")
+    given["arg"] = [f"{key}={value}" for key, value in (args or {}).items()]
+    transport, log = (client or shared()).transport, ""
+    with tempfile.TemporaryFile() as context:
+        if transport.local:
+            given["context"] = directory
+        else:
+            with tarfile.open(fileobj=context, mode="w") as archive:
+                archive.add(directory, ".")
+            context.seek(0)
+        try:
+            query = urlencode(given, doseq=True)
+            for kind, data in transport.open("POST", "/v1/builds?" + query, context).events():
+                if kind == "done":
+                    return data["digest"]
+                log = (log + data["message"] + "\n")[-2000:]
+        except InvalidRequest as error:
+            raise InvalidRequest((log + str(error))[-2000:], error.status) from error
+    raise SandboxLost("the build was lost: " + log)
 
 
 def cli(*arguments: str) -> str:
-    """Runs the program demesne for what the server has no route, and returns its output. Of a log it keeps the end."""
+    """Runs the program demesne of this machine for what the server has no route, and returns its output."""
     import subprocess
-    import tempfile
 
-    with tempfile.TemporaryFile() as out:
-        done = subprocess.Popen([program(), *arguments], stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.PIPE)
-        log = b""
-        with done:
-            while part := done.stderr.read1(1 << 16):
-                log = (log + part)[-2000:]
-        if done.returncode:
-            said = log.decode(errors="replace").strip() or f"demesne {arguments[0]}: exit code {done.returncode}"
-            raise (NotFound if "no such" in said else DemesneError)(said)
-        out.seek(0)
-        return out.read().decode(errors="replace")
+    done = subprocess.run([program(), *arguments], stdin=subprocess.DEVNULL, capture_output=True, errors="replace")
+    if done.returncode:
+        said = done.stderr.strip()[-2000:] or f"demesne {arguments[0]}: exit code {done.returncode}"
+        raise (NotFound if "no such" in said else DemesneError)(said)
+    return done.stdout
 
 
 class Sandbox:
@@ -150,14 +180,12 @@ class Sandbox:
     to a name without a rule waits for Client.answer. Sandboxes of one group reach each other by name, on all TCP ports
     that they listen on; name is then name + "." + group, and Client.remove_group ends all of them.
 
-    mounts shows directories of this machine: {"/path": "ro" | "rw" | "cow"}. With "cow" the directory stays as it is;
-    diff, apply and discard handle the changes. secrets are names of demesne secret.
+    mounts shows directories of the server's machine: {"/path": "ro" | "rw" | "cow"}. With "cow" the directory stays as it
+    is; diff, apply and discard handle the changes. secrets are names of demesne secret.
 
     Raises InvalidRequest for a wrong argument or an unknown image, Conflict for a name in use, TooMany beyond the
     operator's bound, and Unavailable without a server.
     """
-
-    _cow = False  # a directory has mode cow
 
     def __init__(
         self, image: str | None = None, *, name: str | None = None, env: Mapping[str, str] | None = None,
@@ -166,36 +194,16 @@ class Sandbox:
         group: str | None = None, secrets: Sequence[str] = (), mounts: Mapping[str, str] | None = None, ttl: int = 3600,
         client: Client | None = None,
     ) -> None:
-        self.client, self._cow = client or shared(), "cow" in (mounts or {}).values()
-        limits = _given(cpus=cpus, memory=memory, disk=disk, pids=pids)
+        self.client = client or shared()
         body = _given(image=image, name=name, group=group, env=dict(env or {}), secrets=list(secrets), ttl_seconds=ttl)
+        body["limits"] = _given(cpus=cpus, memory=memory, disk=disk, pids=pids)
+        body["mounts"] = [
+            {"source": os.path.realpath(path), "target": os.path.abspath(path), "mode": mode}
+            for path, mode in (mounts or {}).items()
+        ]
         if network or allow or deny or ask:
             body["network"] = {"mode": network or "none", "allow": list(allow), "deny": list(deny), "ask": ask}
-        if mounts:
-            self._adopt(self._mounted(body, limits, mounts))
-        else:
-            self._adopt(self.client.transport.ask("POST", "/v1/sandboxes", body | {"limits": limits}))
-
-    def _mounted(self, body: dict[str, Any], limits: dict[str, Any], mounts: Mapping[str, str]) -> dict[str, Any]:
-        """Makes the sandbox by the program demesne: the server gives no directory of this machine to its callers."""
-        rules = body.get("network", {})
-        if rules.get("ask"):
-            raise InvalidRequest("ask: not supported together with mounts")
-        one = {key: f"{value}b" if key in ("memory", "disk") else value for key, value in limits.items()}
-        one |= _given(image=body.get("image"), name=body.get("name"), group=body.get("group"), egress=rules.get("mode"))
-        several = {
-            "env": [f"{k}={v}" for k, v in body.get("env", {}).items()], "secret": body.get("secrets", []),
-            "allow-domain": rules.get("allow", []), "deny-domain": rules.get("deny", []),
-            "mount": [f"{path}:{mode}" for path, mode in mounts.items()],
-        }
-        flags = [f"--{flag}={value}" for flag, value in one.items()]
-        flags += [f"--{flag}={value}" for flag, values in several.items() for value in values]
-        id = cli("create", f"--ttl={body['ttl_seconds']}s", *flags).strip()
-        try:
-            return self.client.transport.ask("GET", f"/v1/sandboxes/{id}")
-        except BaseException:  # such as a server of another user
-            cli("rm", "--force", id)
-            raise
+        self._adopt(self.client.transport.ask("POST", "/v1/sandboxes", body))
 
     def _adopt(self, info: dict[str, Any], owned: bool = True) -> None:
         self.id: str = info["id"]
@@ -302,19 +310,9 @@ class Sandbox:
         """Removes the sandbox. It is no error if it does not exist. Changes to directories with mode cow that were
         neither applied nor discarded stay, for demesne diff, apply and discard.
         """
-        try:
-            settled = self._cow and not self.diff()
-        except NotFound:
-            settled = False
         if self._end:
             self._end.detach()
         _delete(self.client.transport, f"/v1/sandboxes/{self.id}")
-        if settled:
-            try:
-                cli("discard", self.id)
-            except NotFound:
-                pass  # the server removes changes that are empty
-            self._cow = False
 
     def __enter__(self) -> Sandbox:
         return self
@@ -434,13 +432,14 @@ class Output:
         self._http, self._done, self._events = answer, False, self._read()
 
     def _read(self) -> Iterator[tuple[str, bytes]]:
-        for kind, data in self._http.events():
-            if kind == "chunk":
-                yield data["stream"], a2b_base64(data["base64"]) if "base64" in data else data["text"].encode()
-            elif kind == "done":
-                self.answer, self._done = data, True
-            elif kind == "error":
-                raise SandboxLost(data.get("message", "the command was lost"), data.get("code", 0))
+        try:
+            for kind, data in self._http.events():
+                if kind == "chunk":
+                    yield data["stream"], a2b_base64(data["base64"]) if "base64" in data else data["text"].encode()
+                elif kind == "done":
+                    self.answer, self._done = data, True
+        except DemesneError as error:
+            raise SandboxLost(str(error), error.status) from error
         if not self._done or self.answer["reason"] == "lost":
             raise SandboxLost("the command was lost" + (": " + self.answer.get("detail", "") if self._done else ""))
 

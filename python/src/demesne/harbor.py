@@ -76,7 +76,7 @@ class DemesneEnvironment(BaseEnvironment):
         if not image or not prebuilt(self.environment_dir, docker_image=image, force_build=force_build):
             image = f"local/harbor-{self.environment_id}"
             with raising(lambda error: SandboxBuildFailedError(str(error))):
-                await _away(build, str(self.environment_dir), image)
+                await _away(build, self.environment_dir, image)
         sizes = (("memory", self._effective_memory_mb), ("disk", self._effective_storage_mb))
         wanted = self._rules(self.network_policy) | {key: size << 20 for key, size in sizes if size}
         wanted |= {"network": wanted.pop("mode"), "cpus": self._effective_cpus, "ttl": self._ttl}

@@ -6,7 +6,6 @@ Each sample has one sandbox, without a network unless its configuration allows o
 
 from __future__ import annotations
 
-import hashlib
 import os
 import posixpath
 import uuid
@@ -132,18 +131,14 @@ async def _services(config: Config) -> dict[str, tuple[DemesneConfig, list[str]]
     elif isinstance(config, str) and os.path.isfile(config):
         if os.path.basename(config) not in DemesneSandboxEnvironment.config_files():
             raise ValueError(f"{config}: not supported by demesne: name an image, a Containerfile or a compose file")
-        services = {"default": ({}, os.path.abspath(config), [])}
+        services = {"default": ({}, os.path.split(config), [])}
     elif isinstance(config, str):
         services = {"default": ({"image": config}, None, [])}
     elif config is not None:
         raise ValueError(f"{type(config).__name__}: not supported by demesne: name a file")
-    return {name: (DemesneConfig(**a, **await _built(file)), argv) for name, (a, file, argv) in services.items()}
-
-
-async def _built(file: str | None) -> dict[str, str]:
-    """Builds a file, and returns its image as an argument."""
-    if not file:
-        return {}
-    name = "local/inspect-" + hashlib.sha256(file.encode()).hexdigest()[:16]
-    await _away(build, os.path.dirname(file), name, "--file", file)
-    return {"image": name}
+    for arguments, built, _ in services.values():
+        if built:
+            directory = os.path.realpath(built[0])
+            arguments["image"] = f"local/inspect-{uuid.uuid5(uuid.NAMESPACE_URL, os.path.join(directory, built[1])).hex}"
+            await _away(build, directory, arguments["image"], file=built[1])
+    return {name: (DemesneConfig(**arguments), argv) for name, (arguments, _, argv) in services.items()}
