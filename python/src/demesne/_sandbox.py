@@ -11,7 +11,7 @@ from ._http import Transport, program, quote
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from typing import Any
 
     from ._http import Answer
@@ -29,8 +29,7 @@ class Result:
     """
 
     def __init__(self, answer: Mapping[str, Any], stdout: bytes, stderr: bytes, truncated: bool) -> None:
-        self.answer = answer
-        self.stdout_bytes, self.stderr_bytes, self.truncated = stdout, stderr, truncated
+        self.answer, self.stdout_bytes, self.stderr_bytes, self.truncated = answer, stdout, stderr, truncated
         self.exit_code: int = answer["exit_code"]
         self.reason: str = answer["reason"]
         self.detail: str = answer.get("detail", "")
@@ -82,12 +81,12 @@ class Client:
         query = _given(limit="100", state=state, name=name)
         while query:
             page = self.transport.ask("GET", "/v1/sandboxes?" + urlencode(query))
-            yield from page["items"] or []
+            yield from _all(page)
             query = query | {"cursor": page["next"]} if page.get("next") else {}
 
     def questions(self) -> list[dict[str, Any]]:
         """Connections that wait for an answer: see the argument ask of Sandbox."""
-        return self.transport.ask("GET", "/v1/egress/questions")["items"] or []
+        return _all(self.transport.ask("GET", "/v1/egress/questions"))
 
     def answer(self, question: str, allow: bool) -> None:
         """Answers a question. The answer becomes a rule of the sandbox. Raises NotFound if it no longer waits."""
@@ -99,7 +98,7 @@ class Client:
 
     def images(self) -> list[dict[str, Any]]:
         """The images of this machine."""
-        return self.transport.ask("GET", "/v1/images")["items"] or []
+        return _all(self.transport.ask("GET", "/v1/images"))
 
     def pull(self, name: str) -> None:
         """Downloads an image. Raises InvalidRequest for an unknown name, and Unavailable if its registry is silent."""
@@ -167,6 +166,18 @@ def cli(*arguments: str) -> str:
     return done.stdout
 
 
+def _all(page: dict[str, Any]) -> list[dict[str, Any]]:
+    return page["items"] or []
+
+
+def _asks(method: str, path: str, about: str, of: Callable[[Any], Any] = lambda answer: answer) -> Callable[..., Any]:
+    def call(self: Sandbox) -> Any:
+        return of(self._call(method, path))
+
+    call.__doc__ = about
+    return call
+
+
 class Sandbox:
     """A sandbox. It ends with kill, at the end of a with statement, with the Python object, or after ttl seconds
     without a command, whichever is first.
@@ -180,8 +191,8 @@ class Sandbox:
     to a name without a rule waits for Client.answer. Sandboxes of one group reach each other by name, on all TCP ports
     that they listen on; name is then name + "." + group, and Client.remove_group ends all of them.
 
-    mounts shows directories of the server's machine: {"/path": "ro" | "rw" | "cow"}. With "cow" the directory stays as it
-    is; diff, apply and discard handle the changes. secrets are names of demesne secret.
+    mounts shows directories of the server's machine: {"/path": "ro" | "rw" | "cow"}. With "cow" the directory stays as
+    it is; diff, apply and discard handle the changes. secrets are names of demesne secret.
 
     Raises InvalidRequest for a wrong argument or an unknown image, Conflict for a name in use, TooMany beyond the
     operator's bound, and Unavailable without a server.
@@ -274,29 +285,15 @@ class Sandbox:
 
     # Its life
 
-    def info(self) -> dict[str, Any]:
-        """What the server knows about the sandbox: state, limits, network, expires and others. Raises NotFound."""
-        return self._call("GET", "")
+    info = _asks("GET", "", "What the server knows: state, limits, network, expires and others. Raises NotFound.")
+    pause = _asks("POST", "/pause", "Stops the processes, and keeps them in memory until the next command.")
+    resume = _asks("POST", "/resume", "Lets paused processes go on.")
+    stop = _asks("POST", "/stop", "Ends the processes, and keeps the files. The next command starts the sandbox again.")
+    start = _asks("POST", "/start", "Starts a stopped sandbox.")
 
     def stat(self, path: str) -> dict[str, Any] | None:
         """A file's entry as Files.list has it, or None."""
         return self.files._ask("files/exists", path=path).get("file")
-
-    def pause(self) -> None:
-        """Stops the processes, and keeps them in memory until the next command."""
-        self._call("POST", "/pause")
-
-    def resume(self) -> None:
-        """Lets paused processes go on."""
-        self._call("POST", "/resume")
-
-    def stop(self) -> None:
-        """Ends the processes, and keeps the files. The next command starts the sandbox again."""
-        self._call("POST", "/stop")
-
-    def start(self) -> None:
-        """Starts a stopped sandbox."""
-        self._call("POST", "/start")
 
     def fork(self, name: str | None = None) -> Sandbox:
         """Returns a new sandbox with the files of this one and no processes. Raises Conflict for a name in use."""
@@ -325,27 +322,17 @@ class Sandbox:
 
     # Limits, and what it does
 
+    usage = _asks("GET", "/usage", "What it uses: memory_bytes, cache_bytes, cpu_seconds since its start, processes.")
+    processes = _asks("GET", "/processes", "pid, parent, command, state, cpu_seconds, memory_bytes of each process.", _all)
+    receipt = _asks("GET", "/receipt", "What isolates it, as verified: level, layers and limits with their status.")
+    changes = _asks("GET", "/changes", "Files of its root that were added (A), modified (M) or deleted (D).", _all)
+    network = _asks("GET", "/egress", "Its rules of the network: mode, allow, deny and ask.")
+
     def set_limits(
         self, *, cpus: float | None = None, memory: int | None = None, pids: int | None = None
     ) -> dict[str, Any]:
         """Changes limits of the running sandbox, and returns all: memory in bytes. pids cannot pass its first value."""
         return self._call("PATCH", "/limits", _given(cpus=cpus, memory=memory, pids=pids))["limits"]
-
-    def usage(self) -> dict[str, Any]:
-        """What it uses: memory_bytes, cache_bytes, cpu_seconds since its start, processes."""
-        return self._call("GET", "/usage")
-
-    def processes(self) -> list[dict[str, Any]]:
-        """Its processes: pid, parent, command, state, cpu_seconds, memory_bytes."""
-        return self._call("GET", "/processes")["items"] or []
-
-    def receipt(self) -> dict[str, Any]:
-        """What isolates it, as verified: level, layers and limits, each with its status."""
-        return self._call("GET", "/receipt")
-
-    def changes(self) -> list[dict[str, Any]]:
-        """Files of its root that were added (A), modified (M) or deleted (D), as path and kind."""
-        return self._call("GET", "/changes")["items"] or []
 
     # Directories with mode cow
 
@@ -367,10 +354,6 @@ class Sandbox:
         return cli("discard", self.id, *paths)
 
     # Network
-
-    def network(self) -> dict[str, Any]:
-        """Its rules: mode, allow, deny and ask."""
-        return self._call("GET", "/egress")
 
     def set_network(
         self, mode: str = "none", *, allow: Sequence[str] = (), deny: Sequence[str] = (), ask: bool = False

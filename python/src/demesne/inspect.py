@@ -139,6 +139,7 @@ async def _services(config: Config) -> dict[str, tuple[DemesneConfig, list[str]]
     for arguments, built, _ in services.values():
         if built:
             directory = os.path.realpath(built[0])
-            arguments["image"] = f"local/inspect-{uuid.uuid5(uuid.NAMESPACE_URL, os.path.join(directory, built[1])).hex}"
+            name = uuid.uuid5(uuid.NAMESPACE_URL, os.path.join(directory, built[1])).hex
+            arguments["image"] = f"local/inspect-{name}"
             await _away(build, directory, arguments["image"], file=built[1])
     return {name: (DemesneConfig(**arguments), argv) for name, (arguments, _, argv) in services.items()}

@@ -1,28 +1,16 @@
-"""A sandbox for LangChain's Deep Agents. pip install demesne[langchain] installs what it needs.
+"""A sandbox for LangChain's Deep Agents: create_deep_agent(model=…, backend=DemesneSandbox(Sandbox("python"))).
 
-    from deepagents import create_deep_agent
-    from demesne import Sandbox
-    from demesne.langchain import DemesneSandbox
-
-    agent = create_deep_agent(model=…, backend=DemesneSandbox(Sandbox("python")))
-
-The image needs sh and python3.
+pip install demesne[langchain] installs what it needs. The image needs sh and python3.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from deepagents.backends.protocol import ExecuteResponse, FileDownloadResponse, FileUploadResponse
+from deepagents.backends.protocol import ExecuteResponse, FileDownloadResponse, FileOperationError, FileUploadResponse
 from deepagents.backends.sandbox import BaseSandbox
 
 from ._adapt import check_file
 from ._errors import DemesneError
 from ._sandbox import Sandbox
-
-if TYPE_CHECKING:
-    from deepagents.backends.protocol import FileOperationError
-
 
 WORDS: dict[type, FileOperationError] = {
     FileNotFoundError: "file_not_found", IsADirectoryError: "is_directory", PermissionError: "permission_denied",

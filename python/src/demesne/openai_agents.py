@@ -1,9 +1,6 @@
 """A sandbox client for the OpenAI Agents SDK. pip install demesne[openai-agents] installs what it needs.
 
-    from demesne.openai_agents import DemesneOptions, DemesneSandboxClient
-
-    config = RunConfig(sandbox=SandboxRunConfig(client=DemesneSandboxClient(), options=DemesneOptions(image="python")))
-    result = await Runner.run(agent, "…", run_config=config)
+RunConfig(sandbox=SandboxRunConfig(client=DemesneSandboxClient(), options=DemesneOptions(image="python"))) names it.
 """
 
 from __future__ import annotations

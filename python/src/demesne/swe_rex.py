@@ -1,39 +1,29 @@
-"""A deployment for SWE-ReX, as SWE-agent uses it. pip install demesne[swe-rex] installs what it needs.
+"""A deployment for SWE-ReX, as SWE-agent uses it: DemesneDeployment("local/swe", memory=2 << 30).
 
-    from demesne.swe_rex import DemesneDeployment
-
-    deployment = DemesneDeployment("local/swe", memory=2 << 30)
-    await deployment.start()
-    await deployment.runtime.execute(Command(command=["id"]))
-
-The program swerex-remote must be in the image, in mounts, or named by command.
+pip install demesne[swe-rex] installs what it needs. The program swerex-remote must be in the image, in mounts, or named
+by command.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import secrets
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
-from swerex.deployment.abstract import AbstractDeployment
-from swerex.deployment.hooks.abstract import CombinedDeploymentHook, DeploymentHook
-from swerex.exceptions import DeploymentNotStartedError, DeploymentStartupError
+from swerex.deployment.remote import RemoteDeployment
+from swerex.exceptions import DeploymentStartupError
 from swerex.runtime.abstract import IsAliveResponse
-from swerex.runtime.remote import RemoteRuntime
-from swerex.utils.log import get_logger
 
 from ._async import AsyncSandbox
 from ._errors import DemesneError, SandboxLost
 
-if TYPE_CHECKING:
-    import logging
-    from collections.abc import Sequence
-
 PORT = 8000  # within the sandbox
 
 
-class DemesneDeployment(AbstractDeployment):
+class DemesneDeployment(RemoteDeployment):
     """Runs SWE-ReX's server in a sandbox, whose port it publishes to this machine.
 
     image and options are the arguments of Sandbox. command is the program and its first arguments. start raises
@@ -44,22 +34,11 @@ class DemesneDeployment(AbstractDeployment):
         self, image: str | None = None, *, command: Sequence[str] = ("swerex-remote",), startup_timeout: float = 180.0,
         timeout: float = 60.0, logger: logging.Logger | None = None, **options: Any,
     ) -> None:
+        super().__init__(logger=logger, auth_token=secrets.token_hex(16), timeout=timeout)
         self._image, self._options, self._command = image, options, list(command)
-        self._startup_timeout, self._timeout = startup_timeout, timeout
-        self.logger = logger or get_logger("rex-deploy")
+        self._startup_timeout = startup_timeout
         self.sandbox: AsyncSandbox | None = None
-        self._runtime: RemoteRuntime | None = None
         self._server: asyncio.Task[Any] | None = None
-        self._hooks = CombinedDeploymentHook()
-
-    def add_hook(self, hook: DeploymentHook) -> None:
-        self._hooks.add_hook(hook)
-
-    @property
-    def runtime(self) -> RemoteRuntime:
-        if self._runtime is None:
-            raise DeploymentNotStartedError()
-        return self._runtime
 
     async def is_alive(self, *, timeout: float | None = None) -> IsAliveResponse:
         alive = await self.runtime.is_alive(timeout=timeout)
@@ -73,25 +52,24 @@ class DemesneDeployment(AbstractDeployment):
         try:
             self._hooks.on_custom_step("Starting sandbox")
             self.sandbox = await AsyncSandbox.create(self._image, **self._options)
-            token = secrets.token_hex(16)
             host, _, port = (await self.sandbox.publish(PORT)).rpartition(":")
             self._hooks.on_custom_step("Starting runtime")
-            self._server = asyncio.ensure_future(
-                self.sandbox.run([*self._command, "--auth-token", token, "--port", str(PORT)], max_output=1 << 16)
-            )
-            runtime = RemoteRuntime(auth_token=token, host=f"http://{host}", port=int(port), timeout=self._timeout)
-            await self._answers(runtime, self._server)
-            self._runtime = runtime
+            argv = [*self._command, "--auth-token", self._config.auth_token, "--port", str(PORT)]
+            self._server = asyncio.ensure_future(self.sandbox.run(argv, max_output=1 << 16))
+            self._config.host, self._config.port = f"http://{host}", int(port)
+            await super().start()
+            await self._answers(self._server)
         except BaseException as error:
+            self._runtime = None  # nothing answers its close
             await self.stop()
             if isinstance(error, (DemesneError, TimeoutError)):
                 raise DeploymentStartupError(str(error)) from error
             raise
 
-    async def _answers(self, runtime: RemoteRuntime, server: asyncio.Task[Any]) -> None:
+    async def _answers(self, server: asyncio.Task[Any]) -> None:
         """Waits for the server. Raises TimeoutError, or SandboxLost if it ended."""
         end = asyncio.get_running_loop().time() + self._startup_timeout
-        while not await runtime.is_alive(timeout=1):
+        while not await self.runtime.is_alive(timeout=1):
             if server.done():
                 done = server.result()  # raises the error of a program that does not exist
                 raise SandboxLost(f"{self._command[0]} ended: {done.stderr.strip()[-1000:] or done.reason}")

@@ -1,13 +1,7 @@
-"""A runtime for verifiers. pip install demesne[verifiers] installs what it needs.
+"""A runtime for verifiers: DemesneRuntime(DemesneConfig(image="python", allow=["a.example"])).
 
-    from demesne.verifiers import DemesneConfig, DemesneRuntime
-
-    runtime = DemesneRuntime(DemesneConfig(image="python", allow=["a.example"]))
-    await runtime.start()
-    print(await runtime.run(["id"], {}))
-    await runtime.stop()
-
-Setup has the network that the operator allows; prepare_execution then restricts it to the configuration's.
+pip install demesne[verifiers] installs what it needs. Setup has the network that the operator allows;
+prepare_execution then restricts it to the configuration's.
 """
 
 from __future__ import annotations
@@ -63,11 +57,10 @@ class DemesneRuntime(Runtime):
         return self._made
 
     async def start(self) -> None:
-        config = self.config
-        sizes = (("memory", config.memory), ("disk", config.disk))
-        wanted: dict[str, Any] = {key: int(size * (1 << 30)) for key, size in sizes if size} | {"cpus": config.cpu}
+        config, sizes = self.config, {"memory": self.config.memory, "disk": self.config.disk}
+        limits = {key: int(size * (1 << 30)) for key, size in sizes.items() if size} | {"cpus": config.cpu}
         with _trying("make sandbox"):
-            self._made = await AsyncSandbox.create(config.image, network=config.setup_network, ttl=config.ttl, **wanted)
+            self._made = await AsyncSandbox.create(config.image, network=config.setup_network, ttl=config.ttl, **limits)
             await self.sandbox.files.make_dir(config.workdir)
         self.info.id = self.sandbox.id
 
