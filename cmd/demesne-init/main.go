@@ -37,7 +37,7 @@ func main() {
 		os.Exit(tarball.Inside(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 	case 2:
 		if os.Args[1] == "tree" {
-			os.Exit(fileops.Serve(os.Stdin, os.Stdout))
+			os.Exit(fileops.Serve(os.Stdin, os.Stdout, os.Stderr))
 		}
 		os.Exit(files.Serve(os.Stdin, os.Stdout))
 	}

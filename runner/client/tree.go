@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"runtime"
 	"syscall"
 
 	"demesne/runner"
@@ -16,8 +17,8 @@ import (
 // operations, so a caller keeps it for the next one. It performs one operation at a time. It ends with its caller at the
 // latest, and everything that it sends is untrusted.
 type Tree struct {
-	in      *upload
-	out     *os.File
+	in, out *os.File
+	shared  *fileops.Shared // nil: the kernel gives none
 	process *Process
 	ended   chan struct{} // closed when the process has ended
 	from    *bufio.Reader
@@ -34,6 +35,10 @@ func (s *Sandbox) Tree(ctx context.Context, user *runner.User) (*Tree, error) {
 	in, err1 := pipes.to(&cmd.Stdin)
 	out, err2 := pipes.from(&cmd.Stdout)
 	err := errors.Join(err1, err2)
+	shared, memory, serr := fileops.Share()
+	if serr == nil {
+		cmd.Stderr, pipes.theirs = memory, append(pipes.theirs, memory)
+	}
 	var p *Process
 	if err == nil {
 		p, err = s.exec(ctx, cmd, how{silent: true})
@@ -41,10 +46,12 @@ func (s *Sandbox) Tree(ctx context.Context, user *runner.User) (*Tree, error) {
 	pipes.handOver()
 	if err != nil {
 		pipes.close()
+		shared.Close()
 		return nil, err
 	}
-	t := &Tree{in: &upload{File: in}, out: out, process: p, ended: make(chan struct{}), from: bufio.NewReaderSize(out, 64<<10)}
+	t := &Tree{in: in, out: out, shared: shared, process: p, ended: make(chan struct{}), from: bufio.NewReaderSize(out, 64<<10)}
 	t.to = bufio.NewWriterSize(t.in, 64<<10)
+	runtime.AddCleanup(t, (*fileops.Shared).Close, shared)
 	go func() {
 		p.Wait(context.Background())
 		close(t.ended)
@@ -80,38 +87,12 @@ func (t *Tree) Do(ctx context.Context, q fileops.Request, put func(io.Writer) er
 		return nil, fileops.ErrUnsent
 	}
 	stop := context.AfterFunc(ctx, t.kill)
-	a, again, err := fileops.Call(t.to, t.from, q, put, take)
-	t.in.narrow()
+	a, again, err := fileops.Call(t.to, t.from, t.shared, q, put, take)
 	if !stop() {
 		again, err = false, context.Cause(ctx)
 	}
-	t.broken = !again
+	if t.broken = !again; t.broken {
+		t.shared.Close()
+	}
 	return a, err
-}
-
-// upload is a pipe that becomes wider during a large Put. The two ends then rarely wait for each other. A kept process has a
-// pipe of the usual size, as the kernel bounds the sum of a user's pipes.
-type upload struct {
-	*os.File
-	n int // bytes since the last call of narrow
-}
-
-const (
-	largePut  = 1 << 20
-	largePipe = 1 << 20
-)
-
-func (u *upload) Write(b []byte) (int, error) {
-	before := u.n
-	if u.n += len(b); u.n > largePut && before <= largePut {
-		resize(u.File, largePipe)
-	}
-	return u.File.Write(b)
-}
-
-func (u *upload) narrow() {
-	if u.n > largePut {
-		resize(u.File, widePipe)
-	}
-	u.n = 0
 }

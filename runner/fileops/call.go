@@ -15,18 +15,22 @@ const contentAhead = 16 << 10
 
 // Call is the caller's half: it sends a request and reads the answer. put writes the bytes of a Put, and take reads the bytes
 // of a Get or the events of a Watch; both may be nil. again reports whether the process can serve another request. If the error
-// is [ErrUnsent], Call has not called put.
-func Call(w *bufio.Writer, r *bufio.Reader, q Request, put func(io.Writer) error, take func(*Answer, *bufio.Reader) error) (a *Answer, again bool, err error) {
+// is [ErrUnsent], Call has not called put. The process that has received shared is not asked again after it was used. shared may
+// be nil.
+func Call(w *bufio.Writer, r *bufio.Reader, shared *Shared, q Request, put func(io.Writer) error, take func(*Answer, *bufio.Reader) error) (a *Answer, again bool, err error) {
 	if err := q.Check(); err != nil {
 		return nil, true, err
 	}
 	if err := errors.Join(json.NewEncoder(w).Encode(q), w.Flush()); err != nil {
 		return nil, false, ErrUnsent
 	}
+	long := false
 	if q.Op == OpPut {
-		if err := send(w, put); err != nil {
+		to := &chunked{w: w, shared: shared, reply: r}
+		if err := to.send(put); err != nil {
 			return nil, false, err
 		}
+		long = to.chunks > 0
 	}
 	if a, err = ReadAnswer(r); err != nil {
 		var refused *Error
@@ -46,20 +50,20 @@ func Call(w *bufio.Writer, r *bufio.Reader, q Request, put func(io.Writer) error
 	case OpWatch:
 		return a, false, err
 	}
-	return a, err == nil, err
+	return a, err == nil && !long, err
 }
 
 // send writes the bytes of a Put. It returns only errors of put: a process that does not take them all says why.
-func send(w *bufio.Writer, put func(io.Writer) error) error {
-	to := Chunks(w)
+func (c *chunked) send(put func(io.Writer) error) error {
 	if put != nil {
-		if err := put(to); err != nil {
-			if _, gone := w.Write(nil); gone != nil { // the error of an earlier write
+		if err := put(c); err != nil {
+			if _, gone := c.w.Write(nil); gone != nil || errors.Is(err, errReplied) { // gone is the error of an earlier write
 				return nil
 			}
 			return err
 		}
 	}
-	to.Close()
+	c.Close()
+	c.await(0)
 	return nil
 }

@@ -1,7 +1,7 @@
 // Package fileops defines operations on a sandbox's files for programs. Package files has the operations for models. It tells
 // the kinds of errors apart, moves whole files without a bound, and watches directories.
 //
-//	caller → demesne-init tree:  Request, one line of JSON, then the bytes of a Put, in chunks
+//	caller → demesne-init tree:  Request, one line of JSON, then the bytes of a Put, in chunks; of a long one in [Shared] memory
 //	demesne-init → caller:       Answer, one line of JSON, then the bytes of a Get, in chunks, or one Event a line
 //
 // Any number of requests follow one another; a Watch is the last one. If a Put fails, or a Get breaks off, demesne-init
@@ -10,7 +10,7 @@
 // [Serve] serves them in the sandbox, as a user of the sandbox. There the kernel resolves paths and links and checks
 // permissions. An answer comes from an untrusted place: its lines are bounded, and callers treat it as mere data.
 //
-//	fileops.go  the protocol; chunk.go: its streams
+//	fileops.go  the protocol; chunk.go: its streams; shared.go: the memory of a long Put
 //	serve.go    the half in the sandbox; watch.go: events
 package fileops
 

@@ -25,12 +25,12 @@ func do(t *testing.T, r Request, content string) (*Answer, string, error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	in := bytes.NewBuffer(append(line, '\n'))
+	sent := append(line, '\n')
 	if r.Op == OpPut {
-		in.Write(chunksOf(content))
+		sent = append(sent, chunksOf(content)...)
 	}
 	var out strings.Builder
-	code := Serve(in, &out)
+	code := Serve(piped(t, sent), &out, nil)
 	from := bufio.NewReader(strings.NewReader(out.String()))
 	a, err := ReadAnswer(from)
 	if broken := code != 0; broken != (err != nil && (r.Op == OpPut || errors.Is(err, errAnswer))) {
@@ -41,6 +41,21 @@ func do(t *testing.T, r Request, content string) (*Answer, string, error) {
 	}
 	rest, err := io.ReadAll(Unchunked(from))
 	return a, string(rest), err
+}
+
+// piped returns the reading end of a pipe, as callers have it, to which b is written.
+func piped(t *testing.T, b []byte) *os.File {
+	t.Helper()
+	from, to, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { from.Close() }) // ends the writer
+	go func() {
+		to.Write(b)
+		to.Close()
+	}()
+	return from
 }
 
 func chunksOf(content string) []byte {
@@ -67,7 +82,7 @@ func TestServeMany(t *testing.T) {
 		ask(Request{Op: OpGet, Dir: d, Path: "f"})
 	}
 	var out bytes.Buffer
-	if code := Serve(&in, &out); code != 0 {
+	if code := Serve(&in, &out, nil); code != 0 {
 		t.Errorf("exit %d", code)
 	}
 	from := bufio.NewReader(&out)
@@ -104,7 +119,7 @@ func TestChunks(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out strings.Builder
-	if code := Serve(strings.NewReader(`{"op":"put","path":"`+path+"\"}\n"+whole[:1000]), &out); code == 0 {
+	if code := Serve(strings.NewReader(`{"op":"put","path":"`+path+"\"}\n"+whole[:1000]), &out, nil); code == 0 {
 		t.Errorf("exit 0: %s", out.String())
 	}
 	if text, err := os.ReadFile(path); string(text) != "old" || err != nil {
@@ -158,7 +173,7 @@ func TestCall(t *testing.T) {
 		}
 		defer answers.Close()
 		go func() {
-			Serve(in, out)
+			Serve(in, out, nil)
 			in.Close()
 			out.Close()
 		}()
@@ -166,7 +181,7 @@ func TestCall(t *testing.T) {
 			_, err := io.Copy(to, io.MultiReader(strings.NewReader(strings.Repeat("x", 200_000)), iotest.ErrReader(cmp.Or(c.source, io.EOF))))
 			return err
 		}
-		_, again, err := Call(bufio.NewWriter(asks), bufio.NewReader(answers), Request{Op: OpPut, Path: c.path}, put, nil)
+		_, again, err := Call(bufio.NewWriter(asks), bufio.NewReader(answers), nil, Request{Op: OpPut, Path: c.path}, put, nil)
 		if !errors.Is(cmp.Or(err, io.EOF), c.want) || again != (err == nil) {
 			t.Errorf("%s: %v, again %v", name, err, again)
 		}
@@ -290,8 +305,10 @@ func TestPutCut(t *testing.T) {
 		}
 		whole := append(append(line, '\n'), chunksOf(large)...)
 		for _, cut := range []int{len(line) + 1, len(line) + 100, len(line) + 1 + smallMost, len(whole) / 2, len(whole) - 1} {
-			if code := Serve(bytes.NewReader(whole[:cut]), io.Discard); code == 0 {
-				t.Errorf("%s, cut at %d: success", name, cut)
+			for _, in := range []io.Reader{bytes.NewReader(whole[:cut]), piped(t, whole[:cut])} {
+				if code := Serve(in, io.Discard, nil); code == 0 {
+					t.Errorf("%s, cut at %d: success", name, cut)
+				}
 			}
 			after, err := os.ReadFile(path)
 			if !bytes.Equal(before, after) || (err == nil) != (name == "old") {
@@ -424,7 +441,7 @@ func TestOwner(t *testing.T) {
 	ask(Request{Op: OpOwn, Path: d + "/kept"})
 	ask(Request{Op: OpOwn, Path: d + "/none"})
 	var out bytes.Buffer
-	if code := Serve(&in, &out); code != 0 {
+	if code := Serve(&in, &out, nil); code != 0 {
 		t.Fatalf("exit %d: %s", code, out.String())
 	}
 	want := map[string]uint32{"": 0, "/a": 12345, "/a/b": 12345, "/c": 12345, "/c/large": 12345, "/e": 12345, "/e/small": 12345, "/own": 12345, "/kept": 1}

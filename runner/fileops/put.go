@@ -14,7 +14,10 @@ import (
 // put replaces a file's bytes. An existing file keeps its owner and its mode. A new one has mode 0644, whatever the umask.
 // A stream that breaks off changes no file.
 func (s *server) put(t Request) error {
-	s.content.Reset(Unchunked(s.in))
+	s.content.Reset(&unchunked{r: s.in, shared: s.memory, taken: func() error {
+		s.out.WriteByte(taken)
+		return s.out.Flush()
+	}})
 	_, err := s.content.Peek(smallMost)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return err
@@ -95,11 +98,7 @@ func link(draft *os.File, name string) error {
 
 // fill writes the content of f from its start, and cuts off what is left of an earlier one.
 func fill(f *os.File, content io.Reader) error {
-	to := io.Writer(struct{ io.Writer }{f}) // File.ReadFrom would make a buffer of its own
-	if _, ok := content.(*os.File); ok {
-		to = f // the kernel copies
-	}
-	n, err := io.Copy(to, content)
+	n, err := io.Copy(f, content) // both kinds of content have a copy without another buffer
 	if err != nil {
 		return err
 	}

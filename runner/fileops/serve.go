@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -22,8 +23,12 @@ import (
 
 // Serve serves requests in the sandbox, one after the other, until in ends. It returns an exit status. It has only the
 // rights of the user that it was executed as.
-func Serve(in io.Reader, out io.Writer) int {
+// shared is the file of a [Shared]; nil, or another file: there is none.
+func Serve(in io.Reader, out io.Writer, shared *os.File) int {
 	s := newServer(in, out)
+	if shared != nil {
+		s.memory = sync.OnceValues(func() (*Shared, error) { return received(shared) })
+	}
 	for {
 		var t Request
 		err := readLine(s.in, lineMost, &t)
@@ -75,13 +80,14 @@ type server struct {
 	said    bool          // the first line was written
 	content *bufio.Reader // of a Put
 	scratch []byte        // bytes of a Get, or extended attributes, until the next use
+	memory  func() (*Shared, error)
 
 	users, groups accounts
 }
 
 func newServer(in io.Reader, out io.Writer) *server {
 	return &server{
-		in: bufio.NewReaderSize(in, putAhead), out: bufio.NewWriterSize(out, 64<<10), content: bufio.NewReaderSize(nil, putAhead), scratch: make([]byte, chunkMost),
+		in: bufio.NewReaderSize(in, putAhead), out: bufio.NewWriterSize(out, 64<<10), content: bufio.NewReaderSize(nil, putAhead), scratch: make([]byte, pieceMost),
 		users: accounts{file: "/etc/passwd"}, groups: accounts{file: "/etc/group"},
 	}
 }
@@ -261,7 +267,7 @@ func (s *server) get(t Request) error {
 }
 
 // putAhead is the size of the buffers of a Put's bytes: several chunks a system call.
-const putAhead = 4 * chunkMost
+const putAhead = 4 * pieceMost
 
 // smallMost bounds the content that put has in hand before it opens the file. More is complete in a draft first.
 const smallMost = 64 << 10

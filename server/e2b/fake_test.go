@@ -266,11 +266,11 @@ func (s *fakeSandbox) Tree(_ context.Context, _ *runner.User, _ string, t fileop
 	in, asks := io.Pipe()
 	answers, out := io.Pipe()
 	go func() {
-		fileops.Serve(in, shortened{out, s.dir})
+		fileops.Serve(in, shortened{out, s.dir}, nil)
 		out.Close()
 	}()
 	defer asks.Close()
-	a, _, err = fileops.Call(bufio.NewWriter(asks), bufio.NewReader(answers), t, from, to)
+	a, _, err = fileops.Call(bufio.NewWriter(asks), bufio.NewReader(answers), nil, t, from, to)
 	return a, err
 }
 

@@ -323,7 +323,9 @@ class Sandbox:
     # Limits, and what it does
 
     usage = _asks("GET", "/usage", "What it uses: memory_bytes, cache_bytes, cpu_seconds since its start, processes.")
-    processes = _asks("GET", "/processes", "pid, parent, command, state, cpu_seconds, memory_bytes of each process.", _all)
+    processes = _asks(
+        "GET", "/processes", "Its processes: pid, parent, command, state, cpu_seconds, memory_bytes.", _all
+    )
     receipt = _asks("GET", "/receipt", "What isolates it, as verified: level, layers and limits with their status.")
     changes = _asks("GET", "/changes", "Files of its root that were added (A), modified (M) or deleted (D).", _all)
     network = _asks("GET", "/egress", "Its rules of the network: mode, allow, deny and ask.")
