@@ -152,3 +152,41 @@ func TestServeMountsAway(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// TestServeMountsOfNamespaces checks the lists of directories in serve.toml: a namespace's own is the only one that it has, and
+// another namespace has that of all.
+func TestServeMountsOfNamespaces(t *testing.T) {
+	b := newBox(t)
+	var dirs [2]string
+	for i, name := range []string{"shared", "alices"} {
+		dir, err := filepath.EvalSymlinks(b.mkdir(name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.file(name+"/file", name, 0o644)
+		dirs[i] = dir
+	}
+	config := b.file("serve.toml", `allowed-mounts = ["`+dirs[0]+`"]
+[namespaces.alice]
+allowed-mounts = ["`+dirs[1]+`:rw"]
+`, 0o600)
+	s, alice, bob := b.tenants("--config", config)
+	for _, row := range []struct {
+		who       tenant
+		dir, mode string
+		status    int
+	}{
+		{alice, dirs[1], "rw", 201}, {alice, dirs[1], "cow", 400}, {alice, dirs[0], "ro", 400},
+		{bob, dirs[0], "ro", 201}, {bob, dirs[0], "rw", 400}, {bob, dirs[1], "ro", 400},
+		{tenant{t, s.url, s.key}, dirs[0], "cow", 201}, {tenant{t, s.url, s.key}, dirs[1], "ro", 400},
+	} {
+		status, text := row.who.send("POST", "/v1/sandboxes", `{"mounts": [{"source": "`+row.dir+`", "mode": "`+row.mode+`"}]}`)
+		if status != row.status || status == 400 && !strings.Contains(text, "operator does not allow") && row.mode != "cow" {
+			t.Errorf("%s %s: %d %s", row.dir, row.mode, status, text)
+		}
+		var made struct{ ID string }
+		if json.Unmarshal([]byte(text), &made); made.ID != "" {
+			row.who.get("DELETE", "/v1/sandboxes/"+made.ID, "")
+		}
+	}
+}

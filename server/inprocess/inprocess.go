@@ -49,6 +49,9 @@ type Options struct {
 	Image  string        // of a sandbox that names none; empty: $DEMESNE_DEFAULT_IMAGE, or host
 	Egress string        // the widest mode that a request may name: none, package-managers or open; empty: open
 	Limits client.Limits // of a sandbox that asks for none, and the most that one may ask for; zero: the usual ones
+	// AllowedMounts are the directories of this machine that sandboxes may mount, with what is below them: DIR read-only, DIR:rw
+	// also writable. The paths of requests have no symbolic links.
+	AllowedMounts []string
 	// Namespace keeps the sandboxes, jobs and secrets of this Client apart from other namespaces'. Empty: it has the user's
 	// own, and sees all.
 	Namespace string
@@ -129,7 +132,7 @@ func (s *service) open() error {
 		Namespace: s.opts.Namespace, Observe: s.operate.Observe, Queue: &counted,
 		Bounds: session.Bounds{
 			Image: s.opts.Image, Egress: cmp.Or(s.opts.Egress, servecmd.DefaultEgress),
-			Limits: runner.Limits{Memory: l.Memory, CPUs: l.CPUs, PIDs: l.PIDs, Disk: l.Disk},
+			Limits: runner.Limits{Memory: l.Memory, CPUs: l.CPUs, PIDs: l.PIDs, Disk: l.Disk}, AllowedMounts: s.opts.AllowedMounts,
 		},
 	})
 	if err != nil {
