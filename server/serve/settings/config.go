@@ -95,8 +95,10 @@ func namespaceBounds(o *servecmd.Options, all map[string]any) error {
 			return fmt.Errorf("key %q: not a table", "namespaces."+name)
 		}
 		b := o.Bounds
-		if values["allowed-images"] != nil {
-			b.AllowedImages = nil
+		for key, list := range map[string]*[]string{"allowed-images": &b.AllowedImages, "allowed-domains": &b.AllowedDomains, "allowed-mounts": &b.AllowedMounts} {
+			if values[key] != nil { // it replaces the list of all
+				*list = nil
+			}
 		}
 		if err := servecmd.BoundFlags(&b).Apply(values); err != nil {
 			return fmt.Errorf("namespace %q: %w", name, err)
