@@ -23,7 +23,7 @@ import (
 
 // Serve serves requests in the sandbox, one after the other, until in ends. It returns an exit status. It has only the
 // rights of the user that it was executed as.
-// shared is the file of a [Shared]; nil, or another file: there is none.
+// shared is the file of a [Shared]; without one the caller sends every byte through in.
 func Serve(in io.Reader, out io.Writer, shared *os.File) int {
 	s := newServer(in, out)
 	if shared != nil {
