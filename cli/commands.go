@@ -27,7 +27,7 @@ type group struct {
 // of one group only: the tables of flags of all commands cost as much as the start of the Go runtime.
 func groups() []group {
 	return []group{
-		{"Run", "run", one(run.Run)},
+		{"Run", "run map", func() []app.Verb { return []app.Verb{run.Run(), run.Map()} }},
 		{"Sandboxes", "create exec", func() []app.Verb { return []app.Verb{run.Create(), run.Exec()} }},
 		{"Sandboxes", "ls inspect stop rm attach cp", func() []app.Verb {
 			return []app.Verb{sandbox.List(), sandbox.Inspect(), sandbox.Stop(), sandbox.Remove(), run.Attach(), sandbox.Copy()}

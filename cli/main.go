@@ -79,8 +79,8 @@ func execute(a *app.App, args []string) int {
 	case "--version":
 		args = []string{"version"}
 	}
-	if args[0] == run.AttendVerb && len(args) == 2 {
-		return run.Attend(a, args[1])
+	if args[0] == run.AttendVerb && len(args) >= 2 {
+		return run.Attend(a, args[1], args[2:]...)
 	}
 	if args[0] == completionVerb && len(args) == 2 {
 		return completionWords(a, args[1])

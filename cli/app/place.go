@@ -45,14 +45,13 @@ func place(on string) (jobs.Place, error) {
 	return slurm.New(rest)
 }
 
-// SettleIn gives the process of a job on a cluster's machine directories of its own, and the engine's allocation in place of
-// default limits.
-func (a *App) SettleIn(l *runner.Limits) (leave func(), err error) {
+// SettleIn gives the process of a job on a cluster's machine directories of its own. It returns the engine's allocation, which takes the
+// place of default limits.
+func (a *App) SettleIn() (allocation runner.Limits, leave func(), err error) {
 	n := slurm.Allocation(a.Getenv)
-	*l = l.Over(runner.Limits{Memory: n.Memory, CPUs: n.CPUs})
 	env, leave, err := slurm.OwnDirectories(a.Getenv)
 	for name, value := range env {
 		err = errors.Join(err, os.Setenv(name, value))
 	}
-	return leave, err
+	return runner.Limits{Memory: n.Memory, CPUs: n.CPUs}, leave, err
 }

@@ -267,7 +267,7 @@ func (j *Execution) tellOutput() {
 // Interrupt ends a command as two INTs would: SIGTERM, and SIGKILL after killGrace.
 func (j *Execution) Interrupt() {
 	j.Sig.Take(unix.SIGTERM)
-	time.AfterFunc(killGrace, func() { j.Sig.Take(unix.SIGTERM) })
+	time.AfterFunc(killGrace, func() { j.Sig.Insist(unix.SIGTERM) })
 }
 
 // explain adds a hint to the error of a command that the sandbox does not have or cannot execute.

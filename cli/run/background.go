@@ -21,18 +21,31 @@ import (
 
 // command returns the job's command and its arguments.
 func (l jobLine) command() (app.Verb, []string) {
-	if l.Exec != nil {
+	switch {
+	case l.Exec != nil:
 		return Exec(), l.Exec
+	case l.Map != nil:
+		return Map(), l.Map
 	}
 	return Run(), l.Run
 }
 
-// Attend is the main function of a job's process.
-func Attend(a *app.App, id string) int {
-	t := jobTool{a}
-	store, err := t.Jobs()
-	if err == nil {
-		err = store.Attend(context.Background(), id, runner.JobKept, t.do)
+// Attend is the main function of a job's process: of the job with an id, and for a list perhaps of a share of it.
+func Attend(a *app.App, id string, share ...string) int {
+	t := attendant{jobTool: jobTool{a}}
+	defer func() { t.leave() }()
+	of := jobs.Share{Of: 1}
+	var err error
+	if len(share) == 2 {
+		_, err = fmt.Sscan(strings.Join(share, " "), &of.First, &of.Of)
+	}
+	store, failed := t.Jobs()
+	if err = errors.Join(err, failed); err == nil {
+		err = store.AttendShare(context.Background(), id, of, runner.JobKept, func(item jobs.Item) jobs.Run {
+			return func(ctx context.Context, what json.RawMessage, out, errs io.Writer) (*runner.Result, error) {
+				return t.do(ctx, item, what, out, errs)
+			}
+		})
 	}
 	if err != nil {
 		return t.Report(AttendVerb, err)
@@ -40,9 +53,38 @@ func Attend(a *app.App, id string) int {
 	return 0
 }
 
+// attendant is the process of a job.
+type attendant struct {
+	jobTool
+	settle     sync.Once // on the machine of a cluster
+	left       func()
+	allocation runner.Limits
+	unsettled  error
+}
+
+// settled gives a process on a cluster's machine directories of its own. Several items use one runner there.
+func (t *attendant) settled(list bool) (runner.Limits, error) {
+	t.settle.Do(func() {
+		if t.allocation, t.left, t.unsettled = t.SettleIn(); t.unsettled != nil || !list {
+			return
+		}
+		s := t.Session(session.Options{})
+		remove := t.left
+		t.left = func() { s.Close(); remove() }
+		t.unsettled = s.With(context.Background(), func(session.Engine) error { return nil })
+	})
+	return t.allocation, t.unsettled
+}
+
+func (t *attendant) leave() {
+	if t.left != nil {
+		t.left()
+	}
+}
+
 // do does a run or an exec whose streams go to out and errs, with its credentials redacted. Messages of
 // demesne itself go there too.
-func (t jobTool) do(ctx context.Context, what json.RawMessage, out, errs io.Writer) (*runner.Result, error) {
+func (t *attendant) do(ctx context.Context, item jobs.Item, what json.RawMessage, out, errs io.Writer) (*runner.Result, error) {
 	var line jobLine
 	if err := json.Unmarshal(what, &line); err != nil {
 		return nil, fmt.Errorf("read job: %w", err)
@@ -61,9 +103,16 @@ func (t jobTool) do(ctx context.Context, what json.RawMessage, out, errs io.Writ
 	mine.Verb = c.Name
 	o := &runOptions{Options: launch.Options{App: &mine}}
 	flags, prepare := o.Flags, o.newRun
-	if c.Name == "exec" {
+	each := &mapOptions{}
+	switch c.Name {
+	case "exec":
 		exec := &execOptions{*o}
 		o, flags, prepare = &exec.runOptions, exec.Flags, exec.newExec
+	case "map":
+		mine.Verb = "run"
+		each.runOptions = *o
+		o, flags = &each.runOptions, each.Flags
+		prepare = func(args []string) (*command, error) { return o.newRun(withItem(args, item.Text)) }
 	}
 	args, err = c.With(flags()).Parse(args)
 	if err == nil {
@@ -72,6 +121,11 @@ func (t jobTool) do(ctx context.Context, what json.RawMessage, out, errs io.Writ
 	if err != nil {
 		return nil, err
 	}
+	out, errs, done, err := each.into(item.N, out, errs)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
 	var s sinks
 	hidden := o.Network.Hidden()
 	mine.Stdout, mine.Stderr = s.open(hidden.Writer(out)), s.open(hidden.Writer(errs))
@@ -80,16 +134,17 @@ func (t jobTool) do(ctx context.Context, what json.RawMessage, out, errs io.Writ
 		return nil, s.err
 	}
 	if o.on != "" {
-		leave, err := t.SettleIn(&o.Limits)
+		allocation, err := t.settled(item.N > 0)
 		if err != nil {
 			return nil, err
 		}
-		defer leave()
+		o.Limits = o.Limits.Over(allocation)
 	}
 	r, err := prepare(args)
 	if err != nil {
 		return nil, err
 	}
+	defer r.Sig.Stop() // a later signal is for another item
 	defer context.AfterFunc(ctx, r.Interrupt)()
 	if _, err = r.finish(); err == nil && r.Result == nil {
 		err = errors.New("interrupted before the start")

@@ -24,9 +24,9 @@ func Jobs() []app.Verb {
 	return []app.Verb{
 		{
 			Command: cmdline.Command{
-				Name: "jobs", Usage: []string{"[--label NAME[=VALUE]]… [--json | -q]"}, Summary: "list background jobs",
+				Name: "jobs", Usage: []string{"[--label NAME[=VALUE]]… [--json | -q] [JOB]"}, Summary: "list background jobs",
 				About: `Lists the background jobs of this user, the newest last. Jobs of the MCP server are among them. demesne gc removes jobs a
-week after their end; their output directories remain.`,
+week after their end; their output directories remain. With JOB it lists the items of a job of demesne map.`,
 				Examples: []cmdline.Example{
 					{Says: "list all jobs", Line: "demesne jobs"},
 					{Says: "list the jobs with a label", Line: "demesne jobs --label nightly=build"},
@@ -109,14 +109,19 @@ func (o *jobOptions) flags() cmdline.Flags {
 }
 
 func (o *jobsOptions) Run(args []string) (int, error) {
-	if len(args) > 0 {
-		return 0, fmt.Errorf("unexpected argument %q", args[0])
+	if len(args) > 1 {
+		return 0, fmt.Errorf("unexpected argument %q", args[1])
 	}
 	store, err := o.Jobs()
 	if err != nil {
 		return 0, err
 	}
-	all, err := store.List()
+	all, err := []*jobs.Job{}, error(nil)
+	if len(args) > 0 {
+		all, err = store.Items(args[0])
+	} else {
+		all, err = store.List()
+	}
 	if err != nil {
 		return 0, err
 	}
@@ -220,6 +225,9 @@ func (o *waitOptions) Run(args []string) (int, error) {
 // outcome returns the exit code for j. It prints a reason that is not the command's own on stderr.
 func (t jobTool) outcome(j *jobs.Job) int {
 	switch {
+	case j.Items > 0 && j.Status == jobs.Succeeded:
+		t.Say(fmt.Sprintf("map: job %q: %s", j.ID, j.Message))
+		return j.Result.ExitCode
 	case !j.Status.Over():
 		t.Say(fmt.Sprintf("wait: job %q is still %s", j.ID, j.Status))
 		return app.ExitTimedOut
@@ -255,14 +263,27 @@ func (o *logsOptions) Run(args []string) (int, error) {
 			_, err := store.Follow(ctx, id, runner.JobKept, o.Stdout, o.Stderr)
 			return 0, err
 		}
-		if _, err := store.Get(id); err != nil {
+		j, err := store.Get(id)
+		if err != nil {
 			return 0, err
 		}
-		out, err1 := store.Tail(id, "stdout", runner.JobKept)
-		errs, err2 := store.Tail(id, "stderr", runner.JobKept)
-		_, err3 := o.Stdout.WriteString(out)
-		_, err4 := o.Stderr.WriteString(errs)
-		return 0, errors.Join(err1, err2, err3, err4)
+		ids := []string{id}
+		if j.Items > 0 {
+			ids = nil
+			for n := range j.Items {
+				ids = append(ids, jobs.ItemID(id, n+1))
+			}
+		}
+		for _, id := range ids {
+			out, err1 := store.Tail(id, "stdout", runner.JobKept)
+			errs, err2 := store.Tail(id, "stderr", runner.JobKept)
+			_, err3 := o.Stdout.WriteString(out)
+			_, err4 := o.Stderr.WriteString(errs)
+			if err := errors.Join(err1, err2, err3, err4); err != nil {
+				return 0, err
+			}
+		}
+		return 0, nil
 	})
 }
 
@@ -288,6 +309,7 @@ type jobLine struct {
 	Dir  string   `json:"dir"`
 	Run  []string `json:"run,omitempty"`  // arguments of demesne run
 	Exec []string `json:"exec,omitempty"` // or arguments of demesne exec
+	Map  []string `json:"map,omitempty"`  // or arguments of demesne map
 }
 
 // jobTool adds to app the steps that the commands about background jobs share.
@@ -329,9 +351,14 @@ func (t jobTool) launch(o *runOptions, start func(store *jobs.Store, self string
 	if err != nil {
 		return nil, err
 	}
-	line := jobLine{Traits: o.traits, Dir: dir, Run: o.Args}
-	if o.Verb == "exec" {
-		line = jobLine{Traits: o.traits, Dir: dir, Exec: o.Args}
+	line := jobLine{Traits: o.traits, Dir: dir}
+	switch o.Verb {
+	case "exec":
+		line.Exec = o.Args
+	case "map":
+		line.Map = o.Args
+	default:
+		line.Run = o.Args
 	}
 	return start(store, self, line)
 }

@@ -20,24 +20,34 @@ func onFlag(to *string) cmdline.Flags {
 		Help: "run on a machine of a cluster, as a job: slurm, slurm:PARTITION, or local (the default)"}}
 }
 
-// placed starts the job of a line with --on. Without --background it copies the job's output, and returns the command's exit
+// asJob starts the job of a line with --on or a list. Without --background it copies the job's output, and returns its exit
 // code; a signal cancels the job.
-func (t jobTool) placed(o *runOptions, c *command) (int, error) {
+func (t jobTool) asJob(o *runOptions, c *command, list jobs.List) (int, error) {
 	switch {
+	case c.script != nil && c.script.temporary != "":
+		return 0, errors.New("a program from stdin cannot be combined with --on and map")
+	case o.on == "":
+		return t.launched(o, c, func(store *jobs.Store, self string, line jobLine) (*jobs.Job, error) {
+			return store.StartList([]string{self, AttendVerb}, line, list)
+		})
 	case o.Key != "" || o.Name != "" || len(o.Network.Publish) > 0 || o.Network.Group != "":
 		return 0, errors.New("--on: cannot be combined with --key, --name, --publish and --group, which name something of this machine")
-	case c.script != nil && c.script.temporary != "":
-		return 0, errors.New("--on: cannot be combined with a program from stdin")
 	}
 	if vars := o.Network.SecretVariables(); len(vars) > 0 {
 		return 0, text.Hinted(fmt.Errorf("--on: the secret of variable %q would be written to the cluster's disk", vars[0]), "keep it where that machine finds it: --secret NAME=vault:NAME or NAME=file:PATH")
 	}
-	j, err := t.launch(o, func(store *jobs.Store, self string, line jobLine) (*jobs.Job, error) {
+	return t.launched(o, c, func(store *jobs.Store, self string, line jobLine) (*jobs.Job, error) {
 		return store.StartOn(c.Sig.Ctx, o.on, jobs.Process{
 			Argv: []string{self, AttendVerb}, Env: t.exported(o.Variables),
 			Needs: jobs.Needs{Memory: max(o.Limits.Memory, 0), CPUs: o.Limits.CPUs, Time: c.Cmd.Timeout},
+			List:  list,
 		}, line)
 	})
+}
+
+// launched starts a job, and waits for its end without --background.
+func (t jobTool) launched(o *runOptions, c *command, start func(*jobs.Store, string, jobLine) (*jobs.Job, error)) (int, error) {
+	j, err := t.launch(o, start)
 	if err != nil {
 		return 0, err
 	}

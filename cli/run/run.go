@@ -22,6 +22,7 @@ import (
 	"demesne/internal/cmdline"
 	"demesne/internal/text"
 	"demesne/runner"
+	"demesne/runner/jobs"
 	"demesne/session"
 )
 
@@ -96,7 +97,7 @@ func (o *runOptions) Run(args []string) (int, error) {
 	case err != nil:
 		return 0, err
 	case o.on != "":
-		return jobTool{o.App}.placed(o, r)
+		return jobTool{o.App}.asJob(o, r, jobs.List{})
 	case o.background:
 		return jobTool{o.App}.start(o)
 	}

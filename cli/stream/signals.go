@@ -87,6 +87,10 @@ func (s *Signals) loop(set []os.Signal) {
 func (s *Signals) Take(sig unix.Signal) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.take(sig)
+}
+
+func (s *Signals) take(sig unix.Signal) {
 	deadly := sig == unix.SIGINT || sig == unix.SIGTERM
 	leave := deadly || sig == unix.SIGHUP || sig == unix.SIGQUIT
 	switch {
@@ -109,6 +113,15 @@ func (s *Signals) Take(sig unix.Signal) {
 		s.insist(sig)
 	default:
 		s.forward(sig)
+	}
+}
+
+// Insist is Take, except that it has no effect once the command has ended.
+func (s *Signals) Insist(sig unix.Signal) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.ended {
+		s.take(sig)
 	}
 }
 

@@ -28,6 +28,11 @@ var errCancelled = errors.New("cancelled")
 // Attend is the main function of a job's process. It waits for a slot, runs the job and writes the result. keep
 // bounds the retained end of each output stream, in bytes.
 func (s *Store) Attend(ctx context.Context, id string, keep int64, run Run) error {
+	return s.AttendShare(ctx, id, Share{Of: 1}, keep, func(Item) Run { return run })
+}
+
+// AttendShare is Attend for a job that may have a list. run returns the function for an item of the share.
+func (s *Store) AttendShare(ctx context.Context, id string, share Share, keep int64, run func(Item) Run) error {
 	dir, err := s.path(id, "")
 	if err != nil {
 		return err
@@ -37,9 +42,24 @@ func (s *Store) Attend(ctx context.Context, id string, keep int64, run Run) erro
 		return fmt.Errorf("attend job %q: %w", id, err)
 	}
 	if r.On != "" {
-		err = s.attendPlaced(ctx, dir, keep, r.Request, run)
-	} else {
-		err = s.attendHere(ctx, id, dir, keep, r.Request, run)
+		var stop func()
+		ctx, stop = untilEnded(ctx, dir)
+		defer stop()
+	}
+	items := func(ctx context.Context) error { return s.attendItems(ctx, id, r, share, keep, run) }
+	switch {
+	case r.On != "" && r.Items > 0:
+		err = items(ctx)
+	case r.On != "":
+		err = s.attempt(ctx, dir, keep, r.Request, run(Item{}))
+	case r.Items > 0:
+		err = s.attendHere(ctx, id, dir, keep, r.Request, func(ctx context.Context, _ json.RawMessage, _, _ io.Writer) (*runner.Result, error) {
+			err := items(ctx)
+			res, _ := s.tally(&Job{ID: id, Items: r.Items}, "")
+			return res, err
+		})
+	default:
+		err = s.attendHere(ctx, id, dir, keep, r.Request, run(Item{}))
 	}
 	if err != nil {
 		return fmt.Errorf("attend job %q: %w", id, err)
@@ -68,7 +88,7 @@ func (s *Store) attendHere(ctx context.Context, id, dir string, keep int64, what
 	defer alive.Close()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	if err := listen(filepath.Join(dir, "control"), func(by runner.Frontend) { cancel(fmt.Errorf("%w by a call of %s", errCancelled, by)) }); err != nil {
+	if err := listen(filepath.Join(dir, "control"), func(by runner.Frontend) { cancel(cancelledBy(by)) }); err != nil {
 		return err
 	}
 	out, err1 := openLog(filepath.Join(dir, "stdout.log"), os.O_EXCL, keep)

@@ -14,11 +14,18 @@ import (
 // each stream. It returns the last known state of the job; the end of ctx is not an error. A reader that is too slow gets
 // NUL bytes for output that has been discarded.
 func (s *Store) Follow(ctx context.Context, id string, n int64, out, errs io.Writer) (*Job, error) {
+	var asked time.Time
+	if j, err := s.watch(id, &asked); err == nil && j.Items > 0 {
+		return s.followItems(ctx, j, n, out, errs)
+	}
+	return s.follow(ctx, id, &asked, n, out, errs)
+}
+
+func (s *Store) follow(ctx context.Context, id string, asked *time.Time, n int64, out, errs io.Writer) (*Job, error) {
 	outs := []*follower{{stream: "stdout", to: out}, {stream: "stderr", to: errs}}
-	look := s.watch(id)
 	for i, pause := 0, 5*time.Millisecond; ; i++ {
 		// The status is read before the output. So once the job has ended, one copy gets everything.
-		j, err := look()
+		j, err := s.watch(id, asked)
 		if err != nil {
 			return nil, err
 		}

@@ -12,6 +12,7 @@
 //	    node          the machine that runs a job of a cluster
 //	    room          space reserved for the result, until it is written
 //	    log           the process's own stderr; usually empty
+//	    items, N/     the list of a job that does the same for each item, and the job of item N: see [List]
 //	DIR/slots/N       flock(2)ed by a running job; their number bounds the running jobs
 //	DIR/queue         the jobs that wait for a slot, in order of arrival; see package flock
 //
@@ -90,6 +91,7 @@ type Job struct {
 	Created time.Time      `json:"created"`
 	Started time.Time      `json:"started,omitzero"`
 	Ended   time.Time      `json:"ended,omitzero"`
+	Items   int            `json:"items,omitempty"`   // of its list: see [List]
 	Message string         `json:"message,omitempty"` // why it failed, or how many jobs are before it
 	Result  *runner.Result `json:"result,omitempty"`
 	Stdout  int64          `json:"stdout_bytes"` // bytes written, kept or not
@@ -101,6 +103,8 @@ type request struct {
 	Version  int             `json:"version"` // 1
 	Frontend runner.Frontend `json:"frontend,omitempty"`
 	On       string          `json:"on,omitempty"`
+	Items    int             `json:"items,omitempty"`
+	Parallel int             `json:"parallel,omitempty"` // items at once of one process
 	Created  time.Time       `json:"created"`
 	Request  json.RawMessage `json:"request"`
 }
@@ -156,10 +160,11 @@ func NewID() string {
 	return prefix + strings.Join([]string{h[:8], h[8:12], h[12:16], h[16:20], h[20:]}, "-")
 }
 
-// path returns a path in the directory of a job. It validates the id, which may be untrusted.
+// path returns a path in the directory of a job or an item. It validates the id, which may be untrusted.
 func (s *Store) path(id, name string) (string, error) {
-	rest, ok := strings.CutPrefix(id, prefix)
-	if !ok || len(rest) != 36 || strings.Trim(rest, "0123456789abcdef-") != "" {
+	list, _, isItem := itemOf(id)
+	rest, ok := strings.CutPrefix(list, prefix)
+	if !ok || list != id && !isItem || len(rest) != 36 || strings.Trim(rest, "0123456789abcdef-") != "" {
 		return "", ErrUnknown
 	}
 	return filepath.Join(s.dir, id, name), nil
@@ -180,6 +185,13 @@ func (s *Store) read(id string) (*Job, error) {
 	if err != nil {
 		return nil, err
 	}
+	if list, n, isItem := itemOf(id); isItem {
+		l, err := s.read(list)
+		if err != nil {
+			return nil, err
+		}
+		return s.readItem(l, n)
+	}
 	var r request
 	if err := readJSON(filepath.Join(dir, "job.json"), &r); err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
@@ -190,14 +202,8 @@ func (s *Store) read(id string) (*Job, error) {
 	if s.Frontend != runner.FrontendCLI && s.Frontend != r.Frontend {
 		return nil, ErrUnknown
 	}
-	j := &Job{ID: id, Status: Queued, Request: r.Request, Frontend: r.Frontend, On: r.On, Created: r.Created}
+	j := &Job{ID: id, Status: Queued, Request: r.Request, Frontend: r.Frontend, On: r.On, Items: r.Items, Created: r.Created}
 	_ = json.Unmarshal(r.Request, &j.Traits) // a request of another form has none
-	if readJSON(filepath.Join(dir, "started"), &j.Started) == nil {
-		j.Status = Running
-	}
-	if r.On != "" {
-		readJSON(filepath.Join(dir, "node"), &j.Node)
-	}
 	// The order matters: a process writes its result before it releases the lock.
 	alive := r.On != ""
 	if !alive {
@@ -205,19 +211,32 @@ func (s *Store) read(id string) (*Job, error) {
 			return nil, fmt.Errorf("read job %q: %w", id, err)
 		}
 	}
+	done, err := j.fill(dir)
+	if err == nil && !done && !alive {
+		return s.buryKilled(j, dir)
+	}
+	return j, err
+}
+
+// fill reads what the process of a job wrote into its directory. done: the result is among it.
+func (j *Job) fill(dir string) (done bool, err error) {
+	if readJSON(filepath.Join(dir, "started"), &j.Started) == nil {
+		j.Status = Running
+	}
+	if j.On != "" {
+		readJSON(filepath.Join(dir, "node"), &j.Node)
+	}
 	var e ended
 	err = readJSON(filepath.Join(dir, "result.json"), &e)
 	switch {
 	case err == nil:
 		j.Status, j.Ended, j.Message, j.Result, j.Stdout, j.Stderr = e.Status, e.Ended, e.Message, e.Result, e.Stdout, e.Stderr
+		return true, nil
 	case !errors.Is(err, fs.ErrNotExist):
-		return nil, fmt.Errorf("read job %q: %w", id, err)
-	case !alive:
-		return s.buryKilled(j, dir)
-	default:
-		j.Stdout, j.Stderr = sizeOf(filepath.Join(dir, "stdout.log")), sizeOf(filepath.Join(dir, "stderr.log"))
+		return false, fmt.Errorf("read job %q: %w", j.ID, err)
 	}
-	return j, nil
+	j.Stdout, j.Stderr = sizeOf(filepath.Join(dir, "stdout.log")), sizeOf(filepath.Join(dir, "stderr.log"))
+	return false, nil
 }
 
 // buryKilled buries a job whose process was killed.
@@ -234,15 +253,19 @@ func (s *Store) buryKilled(j *Job, dir string) (*Job, error) {
 
 // bury writes the result of a job that has no process anymore, so that every later reader sees the same end.
 func (s *Store) bury(j *Job, dir string, status Status, why string) (*Job, error) {
+	return s.buryWith(j, dir, status, why, nil)
+}
+
+func (s *Store) buryWith(j *Job, dir string, status Status, why string, res *runner.Result) (*Job, error) {
 	e := ended{
-		Status: status, Ended: time.Now(), Message: why,
+		Status: status, Ended: time.Now(), Message: why, Result: res,
 		Stdout: sizeOf(filepath.Join(dir, "stdout.log")), Stderr: sizeOf(filepath.Join(dir, "stderr.log")),
 	}
 	switch err := writeResult(dir, e); {
 	case err == nil || errors.Is(err, fs.ErrExist):
 		return s.Get(j.ID)
 	case errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT): // a later call tries again
-		j.Status, j.Ended, j.Message, j.Stdout, j.Stderr = e.Status, e.Ended, e.Message, e.Stdout, e.Stderr
+		j.Status, j.Ended, j.Message, j.Result, j.Stdout, j.Stderr = e.Status, e.Ended, e.Message, e.Result, e.Stdout, e.Stderr
 		return j, nil
 	default:
 		return nil, err

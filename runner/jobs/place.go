@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -35,6 +36,7 @@ type Process struct {
 	Log   string   // path of a file for its stderr
 	Needs Needs    // resources that the engine sets aside
 	Env   []string // names of the variables that it gets from this environment
+	List  List     // its items; not empty: the engine starts several processes, and adds the two numbers of a Share to the Argv of each
 }
 
 // Needs are resources of one job. A zero field leaves the engine its default.
@@ -84,7 +86,9 @@ func (s *Store) StartOn(ctx context.Context, on string, p Process, what any) (*J
 	p.Argv = append(p.Argv[:len(p.Argv):len(p.Argv)], p.ID)
 	err = os.Mkdir(dir, 0o700)
 	if err == nil {
-		err = errors.Join(reserve(dir), writeJSON(dir, "job.json", request{Version: 1, Frontend: s.Frontend, On: on, Created: time.Now(), Request: raw}))
+		here := p.List
+		here.Parallel = 1 // the engine starts as many processes as the list allows
+		err = errors.Join(reserve(dir), s.write(dir, request{On: on, Request: raw}, here))
 	}
 	if err == nil {
 		err = place.Submit(ctx, p)
@@ -104,11 +108,21 @@ func (s *Store) ask(j *Job) (*Job, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
 	defer cancel()
-	states, err := place.States(ctx, []string{j.ID})
+	list, _, isItem := itemOf(j.ID)
+	states, err := place.States(ctx, []string{list})
 	if err != nil {
 		return nil, fmt.Errorf("ask %s: %w", j.On, err)
 	}
-	return s.settle(j, states)
+	if !isItem {
+		return s.settle(j, states)
+	}
+	l, err := s.read(list)
+	if err == nil && !l.Status.Over() {
+		if l, err = s.settle(l, states); err == nil && l.Status.Over() {
+			return s.read(j.ID)
+		}
+	}
+	return j, err
 }
 
 // askAll asks each engine once, about all its jobs. Jobs of an engine that does not answer say so.
@@ -151,13 +165,20 @@ func (s *Store) settle(j *Job, states map[string]State) (*Job, error) {
 	state, known := states[j.ID]
 	var by runner.Frontend
 	switch {
+	case j.Items > 0 && !(known && !state.Status.Over()) && readJSON(filepath.Join(dir, cancelFile), &by) != nil:
+		why := strings.TrimSuffix(fmt.Sprintf("%s ended it: %s", j.On, state.Reason), ": ")
+		if words := firstWords(filepath.Join(dir, "log")); words != "" {
+			why += ": " + words
+		}
+		res, _ := s.tally(j, why)
+		return s.buryWith(j, dir, Succeeded, res.Detail, res)
 	case !known:
 		return s.bury(j, dir, Failed, j.On+" does not know the job anymore, and there is no result")
 	case !state.Status.Over():
 		j.Status, j.Message, j.Node = state.Status, state.Reason, state.Node
 		return j, nil
 	case readJSON(filepath.Join(dir, cancelFile), &by) == nil: // the process had no time to say so
-		return s.bury(j, dir, Cancelled, cancelledBy(by))
+		return s.bury(j, dir, Cancelled, cancelledBy(by).Error())
 	case state.Status == Cancelled:
 		return s.bury(j, dir, Cancelled, fmt.Sprintf("%s ended the job: %s", j.On, state.Reason))
 	}
@@ -168,25 +189,21 @@ func (s *Store) settle(j *Job, states map[string]State) (*Job, error) {
 	return s.bury(j, dir, Failed, why)
 }
 
-// watch returns a function that returns a job as Get does, but asks its engine less often than it is called.
-func (s *Store) watch(id string) func() (*Job, error) {
-	var last *Job
-	var asked time.Time
-	return func() (j *Job, err error) {
-		if last == nil || last.On == "" || time.Since(asked) >= askPause {
-			asked = time.Now()
-			last, err = s.Get(id)
-			return last, err
-		}
-		return s.read(id)
+// watch returns a job as Get does, but asks its engine less often than it is called. asked is the time of the last question.
+func (s *Store) watch(id string, asked *time.Time) (*Job, error) {
+	j, err := s.read(id)
+	if err != nil || j.On == "" || j.Status.Over() || time.Since(*asked) < askPause {
+		return j, err
 	}
+	*asked = time.Now()
+	return s.ask(j)
 }
 
 // waitPlaced waits for a job on another machine.
 func (s *Store) waitPlaced(ctx context.Context, id string) (*Job, error) {
-	look := s.watch(id)
+	var asked time.Time
 	for pause := 20 * time.Millisecond; ; pause = min(pause*3/2, 500*time.Millisecond) {
-		j, err := look()
+		j, err := s.watch(id, &asked)
 		if err != nil || j.Status.Over() {
 			return j, err
 		}
@@ -216,14 +233,29 @@ func (s *Store) cancelPlaced(ctx context.Context, j *Job) (*Job, error) {
 	return s.waitPlaced(ctx, j.ID)
 }
 
-func cancelledBy(f runner.Frontend) string { return fmt.Sprintf("%v by a call of %s", errCancelled, f) }
+func cancelledBy(f runner.Frontend) error { return fmt.Errorf("%w by a call of %s", errCancelled, f) }
 
-// cancelFile in the directory of a job on another machine has the frontend that cancelled it.
+// cancelFile in the directory of an item, or of a job on another machine, has the frontend that cancelled it.
 const cancelFile = "cancel"
 
-// attendPlaced is Attend for a job on another machine. If the engine ends the process, there is no result unless the user cancelled
-// the job: the engine may start the process again elsewhere, or will say why it ended.
-func (s *Store) attendPlaced(ctx context.Context, dir string, keep int64, what json.RawMessage, run Run) error {
+// untilEnded returns a context that ends when the engine ends the process of a job. The cause says whether the user cancelled it.
+func untilEnded(ctx context.Context, dir string) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	ended, stop := signal.NotifyContext(ctx, unix.SIGTERM, unix.SIGINT)
+	context.AfterFunc(ended, func() {
+		var by runner.Frontend
+		if readJSON(filepath.Join(dir, cancelFile), &by) == nil {
+			cancel(cancelledBy(by))
+		}
+		cancel(errors.New("the engine ended the process"))
+	})
+	return ctx, stop
+}
+
+// attempt runs a job without a lock, which a process may have begun before: an item, or a job on another machine. If the
+// engine ends the process, there is no result unless the user cancelled the job: the engine may start the process again elsewhere,
+// or will say why it ended.
+func (s *Store) attempt(ctx context.Context, dir string, keep int64, what json.RawMessage, run Run) error {
 	host, _ := os.Hostname()
 	began, _ := json.Marshal(time.Now())
 	node, _ := json.Marshal(host)
@@ -233,19 +265,15 @@ func (s *Store) attendPlaced(ctx context.Context, dir string, keep int64, what j
 	if err := errors.Join(err, err1, err2); err != nil {
 		return err
 	}
-	ctx, stop := signal.NotifyContext(ctx, unix.SIGTERM, unix.SIGINT)
-	defer stop()
 	res, err := run(ctx, what, out, errs)
-	var by runner.Frontend
-	var e ended
-	switch {
-	case ctx.Err() == nil:
+	e := ended{Result: res}
+	switch cause := context.Cause(ctx); {
+	case cause == nil:
 		e.Status, e.Message = Outcome(res, err)
-	case readJSON(filepath.Join(dir, cancelFile), &by) == nil:
-		e.Status, e.Message = Cancelled, cancelledBy(by)
+	case errors.Is(cause, errCancelled):
+		e.Status, e.Message = Cancelled, cause.Error()
 	default:
-		return errors.New("the engine ended the process")
+		return cause
 	}
-	e.Result = res
 	return finish(dir, e, out, errs)
 }

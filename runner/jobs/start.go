@@ -25,6 +25,11 @@ const (
 // Start writes a job to disk and starts its process: argv followed by the job's id. When Start returns, the job is
 // visible to all processes and outlives the caller.
 func (s *Store) Start(argv []string, what any) (*Job, error) {
+	return s.StartList(argv, what, List{})
+}
+
+// StartList is Start for a job that may have a list.
+func (s *Store) StartList(argv []string, what any, l List) (*Job, error) {
 	raw, err := stored(what)
 	if err != nil {
 		return nil, err
@@ -34,7 +39,7 @@ func (s *Store) Start(argv []string, what any) (*Job, error) {
 	}
 	id := NewID()
 	dir := filepath.Join(s.dir, id)
-	if err := s.begin(argv, id, dir, raw); err != nil {
+	if err := s.begin(argv, id, dir, raw, l); err != nil {
 		os.RemoveAll(dir)
 		return nil, fmt.Errorf("start job: %w", err)
 	}
@@ -42,8 +47,8 @@ func (s *Store) Start(argv []string, what any) (*Job, error) {
 }
 
 // begin creates the job's directory, its place in the queue and its process.
-func (s *Store) begin(argv []string, id, dir string, raw json.RawMessage) error {
-	lock, err := s.lay(dir, raw)
+func (s *Store) begin(argv []string, id, dir string, raw json.RawMessage, l List) error {
+	lock, err := s.lay(dir, raw, l)
 	if err != nil {
 		return err
 	}
@@ -78,7 +83,7 @@ func (s *Store) room() error {
 }
 
 // lay creates the directory of a job and returns its lock. It writes job.json last: a directory without it is not a job.
-func (s *Store) lay(dir string, raw json.RawMessage) (*os.File, error) {
+func (s *Store) lay(dir string, raw json.RawMessage, l List) (*os.File, error) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return nil, err
 	}
@@ -95,13 +100,22 @@ func (s *Store) lay(dir string, raw json.RawMessage) (*os.File, error) {
 		err = reserve(dir)
 	}
 	if err == nil {
-		err = writeJSON(dir, "job.json", request{Version: 1, Frontend: s.Frontend, Created: time.Now(), Request: raw})
+		err = s.write(dir, request{Request: raw}, l)
 	}
 	if err != nil {
 		lock.Close()
 		return nil, err
 	}
 	return lock, nil
+}
+
+// write writes the request of a job, after its list.
+func (s *Store) write(dir string, r request, l List) error {
+	r.Version, r.Frontend, r.Created, r.Items, r.Parallel = 1, s.Frontend, time.Now(), len(l.Items), l.Parallel
+	if err := l.write(dir); err != nil {
+		return err
+	}
+	return writeJSON(dir, "job.json", r)
 }
 
 // launch starts a process in its own session, with files as descriptors from fdLock on. The process's stderr goes to
@@ -131,12 +145,21 @@ func (s *Store) Begun(ctx context.Context, id string) error {
 func (s *Store) Wait(ctx context.Context, id string, most time.Duration) (*Job, error) {
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
+	return s.waitOver(ctx, id)
+}
+
+func (s *Store) waitOver(ctx context.Context, id string) (*Job, error) {
 	if j, err := s.read(id); err != nil || j.On != "" {
 		if err != nil {
 			return nil, err
 		}
 		return s.waitPlaced(ctx, id)
 	}
+	return s.waitHere(ctx, id)
+}
+
+// waitHere waits for a job of this machine.
+func (s *Store) waitHere(ctx context.Context, id string) (*Job, error) {
 	for pause := time.Millisecond; ; pause = min(pause*2, 250*time.Millisecond) {
 		j, err := s.Get(id)
 		if err != nil || j.Status.Over() {
@@ -164,7 +187,10 @@ func (s *Store) Cancel(ctx context.Context, id string) (*Job, error) {
 	if err != nil || j.Status.Over() {
 		return j, err
 	}
-	if j.On != "" {
+	switch _, _, isItem := itemOf(id); {
+	case isItem:
+		return s.cancelItem(ctx, j)
+	case j.On != "":
 		return s.cancelPlaced(ctx, j)
 	}
 	path, _ := s.path(id, "control")

@@ -21,6 +21,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -55,8 +56,41 @@ func (c *Cluster) Submit(ctx context.Context, p jobs.Process) error {
 	if c.Partition != "" {
 		args = append(args, "--partition="+c.Partition)
 	}
-	_, err := call(ctx, script(p.Argv), "sbatch", append(args, resources(p.Needs)...)...)
+	text := script(p.Argv)
+	if items := len(p.List.Items); items > 0 {
+		tasks, err := c.tasks(ctx, items)
+		if err != nil {
+			return err
+		}
+		array := fmt.Sprintf("--array=0-%d", tasks-1)
+		if p.List.Parallel > 0 {
+			array += fmt.Sprintf("%%%d", p.List.Parallel)
+		}
+		args = append(args, array)
+		p.Needs.Time *= time.Duration((items + tasks - 1) / tasks)
+		text = strings.TrimSuffix(text, "\n") + fmt.Sprintf(" \"$SLURM_ARRAY_TASK_ID\" %d\n", tasks)
+	}
+	_, err := call(ctx, text, "sbatch", append(args, resources(p.Needs)...)...)
 	return err
+}
+
+// tasks returns how many tasks an array job for so many items has: as many, unless the cluster allows fewer (MaxArraySize, by default
+// 1001). Then each task has several items.
+func (c *Cluster) tasks(ctx context.Context, items int) (int, error) {
+	out, err := call(ctx, "", "scontrol", "show", "config")
+	if err != nil {
+		return 0, err
+	}
+	most := 0
+	for line := range strings.Lines(out) {
+		if name, value, _ := strings.Cut(line, "="); strings.TrimSpace(name) == "MaxArraySize" {
+			most, _ = strconv.Atoi(strings.TrimSpace(value))
+		}
+	}
+	if most < 1 {
+		return 0, errors.New("the cluster has no array jobs: its MaxArraySize is 0")
+	}
+	return min(items, most), nil
 }
 
 // overhead is memory for demesne's own processes beside a sandbox, in bytes.
@@ -93,7 +127,7 @@ func script(argv []string) string {
 	return b.String() + "\n"
 }
 
-// States asks squeue. Slurm forgets a job some minutes after its end (MinJobAge).
+// States asks squeue. The tasks of an array job have one name, and together one state. Slurm forgets a job some minutes after its end (MinJobAge).
 func (c *Cluster) States(ctx context.Context, ids []string) (map[string]jobs.State, error) {
 	out, err := call(ctx, "", "squeue", "--noheader", "--states=all", "--name="+strings.Join(ids, ","), "--format=%j|%T|%r|%N")
 	if err != nil {
@@ -105,9 +139,21 @@ func (c *Cluster) States(ctx context.Context, ids []string) (map[string]jobs.Sta
 		if len(f) != 4 {
 			return nil, fmt.Errorf("squeue: unexpected line %q", text.SafeLine(line))
 		}
-		states[f[0]] = state(f[1], f[2], f[3])
+		now := state(f[1], f[2], f[3])
+		if before, other := states[f[0]]; !other || weight(now) > weight(before) {
+			states[f[0]] = now
+		}
 	}
 	return states, nil
+}
+
+// weight says which state of two tasks is that of their job.
+func weight(s jobs.State) int {
+	i := slices.Index([]jobs.Status{jobs.Cancelled, jobs.Failed, jobs.Queued, jobs.Running}, s.Status)
+	if s.Reason == "COMPLETED" {
+		return -1
+	}
+	return i
 }
 
 // state maps a state of squeue(1).
