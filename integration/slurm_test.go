@@ -205,6 +205,7 @@ func TestSlurm(t *testing.T) {
 			t.Errorf("%v", cmd.ProcessState)
 		}
 	})
+	t.Run("map", func(t *testing.T) { slurmMap(t, c) })
 	t.Run("refused", func(t *testing.T) {
 		for want, args := range map[string][]string{
 			"invalid partition":          {"--on", "slurm:nope", "--", "true"},
@@ -277,6 +278,44 @@ func TestSlurm(t *testing.T) {
 			t.Errorf("left %q", left)
 		}
 	})
+}
+
+// slurmMap runs lists as array jobs. The cluster allows four tasks in an array.
+func slurmMap(t *testing.T, c *cluster) {
+	dir := c.mkdir("map")
+	os.Chmod(dir, 0o1777)
+	r := c.over("1\n2\n3\n4\n5\n6\n7\n", "map", "--on", "slurm", "--output", dir, "-c", `echo "item $0"; cat /proc/sys/kernel/hostname >&2; test "$0" != 4`)
+	if r.code != 1 || r.stdout != "" || !strings.HasSuffix(r.stderr, ": 7 items: 6 succeeded, 1 failed\n") {
+		t.Errorf("%+v", r)
+	}
+	for n := 1; n <= 7; n++ {
+		if got, _ := os.ReadFile(fmt.Sprintf("%s/%d/stdout", dir, n)); string(got) != fmt.Sprintf("item %d\n", n) {
+			t.Errorf("%d: %q", n, got)
+		}
+	}
+	job := strings.Fields(c.demesne("jobs", "-q").stdout)
+	all := c.items(job[len(job)-1])
+	if len(all) != 7 || all[3].Result == nil || all[6].On != "slurm" || all[6].Node == "" {
+		t.Errorf("%+v", all)
+	}
+	r = c.over(strings.Repeat("sleep 1000\n", 6), "map", "--on", "slurm:debug", "--parallel", "2", "--background", "-c", "echo up; $0")
+	id := strings.TrimSpace(r.stdout)
+	c.until(id+"/2", "up")
+	if j := c.status(id); j.Status != "running" {
+		t.Errorf("%+v", j)
+	}
+	if r := c.demesne("cancel", id+"/1"); r.code != 0 {
+		t.Errorf("%+v", r)
+	}
+	c.until(id+"/5", "up") // the second item of the first task
+	if r := c.demesne("cancel", id); r.code != 0 {
+		t.Errorf("%+v", r)
+	}
+	for i, j := range c.items(id) {
+		if j.Status != "cancelled" || j.Message != "cancelled by a call of cli" {
+			t.Errorf("%d: %+v", i, j)
+		}
+	}
 }
 
 // TestSlurmAllocation checks that a job on this machine finds its sandbox within an allocation of Slurm, as salloc makes one. It must not get

@@ -14,6 +14,7 @@ import (
 	"demesne/cli/app"
 	"demesne/cli/launch"
 	"demesne/internal/fsutil"
+	"demesne/internal/text"
 	"demesne/runner"
 	"demesne/runner/jobs"
 	"demesne/session"
@@ -43,7 +44,15 @@ func Attend(a *app.App, id string, share ...string) int {
 	if err = errors.Join(err, failed); err == nil {
 		err = store.AttendShare(context.Background(), id, of, runner.JobKept, func(item jobs.Item) jobs.Run {
 			return func(ctx context.Context, what json.RawMessage, out, errs io.Writer) (*runner.Result, error) {
-				return t.do(ctx, item, what, out, errs)
+				res, err := t.do(ctx, item, what, out, errs)
+				if item.N == 0 || err == nil {
+					return res, err
+				}
+				fmt.Fprintf(errs, "demesne: item %d: %v\n", item.N, text.SafeLine(err.Error()))
+				if code := app.ExitCode(err); code != app.ExitFailed { // the command's error
+					return &runner.Result{Reason: runner.Exited, ExitCode: code, Detail: err.Error()}, nil
+				}
+				return res, err
 			}
 		})
 	}

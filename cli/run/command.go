@@ -24,6 +24,7 @@ type runOptions struct {
 	queue    bool
 	on       string // --on: where the command runs as a job; empty: here
 	manifest bool   // of out
+	unseen   bool   // the output of the job is not copied
 }
 
 // codeOptions describe code that a command line names in place of a command.

@@ -31,7 +31,7 @@ last argument if none has {}. In the text of -c nothing is replaced: there the l
 
 The output is printed item by item, in the order of the lines. With --output DIR, the files stdout and stderr and the directory out, which
 is /out, of item N are in DIR/N instead. The last line of stderr says how many items succeeded, failed or died. A command that exits with
-another code than 0 has failed. An item has died if it ran out of memory, or if its sandbox or its machine ended.
+another code than 0 has failed. An item has died if it could not start or ran out of memory, or if its sandbox or its machine ended.
 
 All items are one job, and item N is JOB/N for wait, logs and cancel. demesne jobs JOB lists them. With --on slurm the job is an array job
 of Slurm. The exit code is 0 if all succeeded, 1 if a command failed, and 125 if an item died or was cancelled.`,
@@ -94,7 +94,7 @@ func (o *mapOptions) Run(args []string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	if o.output != "" {
+	if o.unseen = o.output != ""; o.unseen {
 		if err := os.MkdirAll(o.output, 0o777); err != nil {
 			return 0, err
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 
@@ -58,7 +59,11 @@ func (t jobTool) launched(o *runOptions, c *command, start func(*jobs.Store, str
 	if err != nil {
 		return 0, err
 	}
-	if j, err = store.Follow(c.Sig.Ctx, j.ID, runner.JobKept, o.Stdout, o.Stderr); err != nil {
+	var out, errs io.Writer = o.Stdout, o.Stderr
+	if o.unseen {
+		out, errs = io.Discard, io.Discard
+	}
+	if j, err = store.Follow(c.Sig.Ctx, j.ID, runner.JobKept, out, errs); err != nil {
 		return 0, err
 	}
 	if code := c.Sig.GaveUp(); code != 0 {

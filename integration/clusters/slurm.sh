@@ -49,6 +49,7 @@ SlurmctldTimeout=10
 SlurmdTimeout=5
 ReturnToService=2
 KillWait=60
+MaxArraySize=4
 NodeName=n1 NodeAddr=10.20.7.1 CPUs=2 RealMemory=4096
 NodeName=n2 NodeAddr=10.20.7.2 CPUs=2 RealMemory=4096
 PartitionName=debug Nodes=n1,n2 Default=YES MaxTime=INFINITE State=UP
