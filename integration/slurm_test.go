@@ -251,8 +251,11 @@ func TestSlurm(t *testing.T) {
 		}
 	})
 	t.Run("machine", func(t *testing.T) {
+		list := strings.TrimSpace(c.over("1\n2\n3\n", "map", "--on", "slurm", "--background", "-c", `echo "up $0"; sleep 3; echo end`).stdout)
 		id := c.job("--", "sh", "-c", "echo up; sleep 3; echo end")
-		c.until(id, "up")
+		for _, id := range []string{id, list + "/1", list + "/2", list + "/3"} { // on both machines: each has two processors
+			c.until(id, "up")
+		}
 		first := c.status(id).Node
 		pid, err := os.ReadFile(c.state + "/" + first + ".pid")
 		if err != nil {
@@ -263,6 +266,13 @@ func TestSlurm(t *testing.T) {
 		c.root("scontrol", "update", "NodeName="+first, "State=DOWN", "Reason=failed")
 		eventually(t, "the requeue", func() bool { return c.status(id).Status == "queued" })
 		c.root("scontrol", "update", "JobName="+id, "StartTime=now")
+		c.root("sh", "-c", "scontrol update JobName="+list+" StartTime=now || :") // some of its tasks have run
+		if r := c.demesne("wait", list); r.code != 0 || !strings.HasSuffix(r.stderr, "3 items: 3 succeeded\n") {
+			t.Errorf("%+v", r)
+		}
+		if r := c.demesne("logs", list); r.stdout != "up 1\nend\nup 2\nend\nup 3\nend\n" {
+			t.Errorf("%+v", r)
+		}
 		if r := c.demesne("wait", id); r.code != 0 {
 			t.Errorf("%+v", r)
 		}
