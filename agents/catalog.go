@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"demesne/internal/text"
 	"demesne/runner"
 )
 
@@ -64,6 +65,26 @@ func (a *Agent) Inner() string { return a.inner }
 // Usage is the wire format of the model's interface: see [NewMeter].
 func (a *Agent) Usage() string { return a.Provider.API.Usage }
 
+// Elsewhere returns the variables by which another machine with this user's home directory finds the same agent. Its
+// credential must be in a file there: the engine of a cluster writes variables to its disk.
+func (c *Catalog) Elsewhere(a *Agent) (variables []string, err error) {
+	if a.cred.Env != "" && a.script == "" {
+		return nil, text.Hinted(fmt.Errorf("the credential in %s would be written to the cluster's disk", a.cred.Env),
+			"unset it, and log in with the agent's own program, which keeps a file; or describe the agent with a \"file\" in ~/.config/demesne/agents.json")
+	}
+	variables = []string{varFile, codexTokenURLEnv}
+	for _, p := range c.rows {
+		variables = append(variables, p.Enable, p.Tools.Env)
+		for _, cred := range p.Credentials {
+			variables = append(variables, cred.FileEnv, cred.BaseEnv)
+		}
+	}
+	return variables, nil
+}
+
+// varFile names the file with the user's rows.
+const varFile = "DEMESNE_AGENTS_FILE"
+
 // Open reads the table and the user's file. It fails if the file has errors or an enable switch is not a boolean.
 func Open(o Options) (*Catalog, error) {
 	if o.Env == nil {
@@ -100,7 +121,7 @@ func (c *Catalog) Rows() []Provider { return slices.Clone(c.rows) }
 
 // userRows reads the user's file, an object with the lists "agents" and "prices". A row with the name of a built-in one is refused.
 func (c *Catalog) userRows() ([]Provider, error) {
-	path := cmp.Or(c.o.File, c.o.Env("DEMESNE_AGENTS_FILE"))
+	path := cmp.Or(c.o.File, c.o.Env(varFile))
 	named := path != ""
 	if !named {
 		if c.o.Home == "" {

@@ -5,14 +5,21 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"demesne/integration/fixture"
 )
 
 // cluster is a box whose programs run as an ordinary user without subordinate ids, on the submitting machine of a Slurm cluster.
@@ -206,6 +213,7 @@ func TestSlurm(t *testing.T) {
 		}
 	})
 	t.Run("map", func(t *testing.T) { slurmMap(t, c) })
+	t.Run("agent", func(t *testing.T) { slurmAgent(t, c) })
 	t.Run("refused", func(t *testing.T) {
 		for want, args := range map[string][]string{
 			"invalid partition":          {"--on", "slurm:nope", "--", "true"},
@@ -240,7 +248,7 @@ func TestSlurm(t *testing.T) {
 			if err != nil || !d.Type().IsRegular() {
 				return nil
 			}
-			if text, _ := os.ReadFile(path); bytes.Contains(text, []byte(canary)) {
+			if text, _ := os.ReadFile(path); bytes.Contains(text, []byte(canary)) || bytes.Contains(text, []byte(realKey)) {
 				t.Errorf("%s has a secret", path)
 			}
 			found++
@@ -325,6 +333,74 @@ func slurmMap(t *testing.T, c *cluster) {
 		if j.Status != "cancelled" || j.Message != "cancelled by a call of cli" {
 			t.Errorf("%d: %+v", i, j)
 		}
+	}
+}
+
+// listen listens in the network of the submitting machine.
+func (c *cluster) listen() net.Listener {
+	c.Helper()
+	var l net.Listener
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // the thread ends with this goroutine
+		ns, err := os.Open("/proc/" + c.child(c.cmd.Process.Pid) + "/ns/net")
+		if err == nil {
+			err = unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET)
+		}
+		if err == nil {
+			l, err = net.Listen("tcp", "10.20.7.254:0")
+		}
+		done <- err
+	}()
+	if err := <-done; err != nil {
+		c.Fatal(err)
+	}
+	return l
+}
+
+// slurmAgent runs a coding agent on the cluster, with a credential that only its user can read.
+func slurmAgent(t *testing.T, c *cluster) {
+	m := &fixture.Model{Script: fixture.Steps(shell("cat /proc/sys/kernel/hostname >/out/host; echo x"), fixture.Answer{Text: "Answer."})}
+	l := c.listen()
+	s := &http.Server{Handler: m}
+	go s.Serve(l)
+	defer s.Close()
+	program, err := os.ReadFile("testdata/agent/agent.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.mkdir("prog")
+	c.file("prog/fake-agent", string(program), 0o755)
+	key := c.file("key", realKey, 0o600)
+	os.Chown(key, 5, 60)
+	row := strings.Replace(fakeAgent, `{"env":"FAKE_KEY",`, `{"env":"FAKE_KEY","base":"http://127.0.0.1:1","header":"X-Api-Key","inside":{"FAKE_TOKEN":"{token}"}},{"file":"`+key+`","kind":"text",`, 1)
+	before := c.extra
+	defer func() { c.extra = before }()
+	base := "FAKE_BASE=http://" + l.Addr().String()
+	c.extra = append(slices.Clip(before), "PATH="+c.dir+"/prog:"+os.Getenv("PATH"), "DEMESNE_AGENTS_FILE="+c.file("agents.json", row, 0o644), base, "DEMESNE_MCP_ALLOWLIST="+c.file("allowlist.json", "{}", 0o644), "DEMESNE_CODEX_ENABLED=false")
+	out := c.dir + "/work/agent"
+	r := c.demesne("agent", "run", "--on", "slurm", "--out", out, "Work.")
+	if r.code != 0 || r.stdout != "Answer.\n" || !strings.Contains(r.stderr, "→ Bash cat") {
+		t.Errorf("%+v", r)
+	}
+	if _, err := os.Stat(out + "/results.json"); err != nil {
+		t.Error(err)
+	}
+	if log := m.Log(); len(log) == 0 || log[0].Header.Get("X-Api-Key") != realKey {
+		t.Errorf("%+v", log)
+	}
+	r = c.demesne("agent", "run", "--on", "slurm", "--background", "--script", "echo up; sleep 1000", "Work.")
+	id := strings.TrimSpace(r.stdout)
+	if r.code != 0 {
+		t.Fatalf("%+v", r)
+	}
+	eventually(t, "the start", func() bool { return c.status(id).Status == "running" })
+	if r := c.demesne("cancel", id); r.code != 0 || c.status(id).Status != "cancelled" {
+		t.Errorf("%+v, %+v", r, c.status(id))
+	}
+	c.extra = append(c.extra, "FAKE_KEY="+canary)
+	if r := c.demesne("agent", "run", "--on", "slurm", "Work."); r.code != 125 || !strings.Contains(r.stderr, "FAKE_KEY would be written to the cluster's disk") {
+		t.Errorf("%+v", r)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"demesne/internal/cmdline"
 	"demesne/internal/text"
 	"demesne/runner"
+	"demesne/session/places"
 )
 
 // Options holds one command line.
@@ -19,6 +20,7 @@ type Options struct {
 	Inputs     []string       // PATH[:NAME]
 	Out        string
 	Background bool
+	On         string // place of the job; empty: this machine
 	JSON       bool
 }
 
@@ -76,6 +78,8 @@ func (o *Options) Flags(research bool) cmdline.Flags {
 			Help: "memory limit of each sandbox, or none (default half of the machine's)"},
 		cmdline.Flag{Group: groupBounds, Long: "disk", Arg: "SIZE", Set: cmdline.Disk(&r.Limits.Disk),
 			Help: "limit for what is written to each of /, /out and /workspace, or none (default 2g)"},
+		cmdline.Flag{Group: groupTask, Long: "on", Arg: "PLACE", Set: func(s string) (err error) { o.On, err = places.Parse(s); return err },
+			Help: "run on a machine of a cluster, as a job: slurm, slurm:PARTITION, or local (the default)"},
 		cmdline.Flag{Group: groupOutcome, Long: "background", Set: cmdline.On(&o.Background),
 			Help: "start a background job, and print its id; see logs, wait, jobs and cancel"},
 		cmdline.Flag{Group: groupOutcome, Long: "json", Set: cmdline.On(&o.JSON),

@@ -24,7 +24,9 @@ import (
 	"demesne/mcp"
 	"demesne/runner"
 	"demesne/runner/client"
+	"demesne/runner/jobs"
 	"demesne/session"
+	"demesne/session/places"
 )
 
 // console is the program's environment.
@@ -102,8 +104,11 @@ func (f *console) run(args []string, research bool) (int, error) {
 			return 0, err
 		}
 	}
-	if o.Background {
-		return f.start(job)
+	switch {
+	case o.On != "" && o.JSON:
+		return 0, errors.New("--on: cannot be combined with --json")
+	case o.On != "" || o.Background:
+		return f.start(job, o)
 	}
 	ctx := procself.Ending()
 	v := newView(f.Stdout, f.Stderr, o.JSON, cmdline.TerminalOf(f.Stderr, f.Env))
@@ -120,13 +125,14 @@ func (f *console) run(args []string, research bool) (int, error) {
 	return res.Result.ExitCode, err
 }
 
-// start starts a background job and prints its id.
-func (f *console) start(job stored) (int, error) {
+// start starts a job. In the background it prints its id; otherwise it copies the output, and a signal cancels the job.
+func (f *console) start(job stored, o *agentcmd.Options) (int, error) {
 	catalog, err := f.catalog()
 	if err != nil {
 		return 0, err
 	}
-	if _, err := chooser(catalog, runner.FrontendCLI)(job.Request.Tool(), job.Request); err != nil {
+	agent, err := chooser(catalog, runner.FrontendCLI)(job.Request.Tool(), job.Request)
+	if err != nil {
 		return 0, err
 	}
 	if _, err := workspace.Open(job.Workspace, ""); err != nil {
@@ -142,12 +148,39 @@ func (f *console) start(job stored) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	j, err := store.Start(append(argv, "attend-job"), job)
+	argv = append(argv, "attend-job")
+	ctx := procself.Ending()
+	var j *jobs.Job
+	if o.On == "" {
+		j, err = store.Start(argv, job)
+	} else {
+		names, failed := catalog.Elsewhere(agent)
+		if failed != nil {
+			return 0, fmt.Errorf("--on: %w", failed)
+		}
+		j, err = store.StartOn(ctx, o.On, jobs.Process{
+			Argv: argv, Env: places.Exported(f.Getenv, append(names, mcp.VarResearch, varAllowlist)...),
+			Needs: jobs.Needs{Memory: max(job.Limits.Memory, 0), Time: job.Timeout},
+		}, job)
+	}
 	if err != nil {
 		return 0, err
 	}
-	_, err = fmt.Fprintln(f.Stdout, j.ID)
-	return 0, err
+	if o.Background {
+		_, err = fmt.Fprintln(f.Stdout, j.ID)
+		return 0, err
+	}
+	if j, err = store.Follow(ctx, j.ID, runner.JobKept, f.Stdout, f.Stderr); err != nil {
+		return 0, err
+	}
+	if s, ok := errors.AsType[procself.Ended](context.Cause(ctx)); ok {
+		_, err = store.Cancel(context.WithoutCancel(ctx), j.ID)
+		return 128 + int(s), err
+	}
+	if j.Status != jobs.Succeeded {
+		return 0, fmt.Errorf("job %q: %s: %s", j.ID, j.Status, j.Message)
+	}
+	return j.Result.ExitCode, nil
 }
 
 // attend is the main function of a job's process.
@@ -169,6 +202,14 @@ func (f *console) attend(args []string) (int, error) {
 		var job stored
 		if err := json.Unmarshal(what, &job); err != nil {
 			return nil, fmt.Errorf("read job: %w", err)
+		}
+		if j.On != "" {
+			allocation, leave, err := places.SettleIn(f.Getenv)
+			if err != nil {
+				return nil, err
+			}
+			defer leave()
+			job.Limits = job.Limits.Over(allocation)
 		}
 		v := newView(out, errs, false, cmdline.Terminal{})
 		res, err := f.do(ctx, j.Frontend, job, s.DirectoryOf(j), v.show)

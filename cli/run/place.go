@@ -13,11 +13,12 @@ import (
 	"demesne/internal/text"
 	"demesne/runner"
 	"demesne/runner/jobs"
+	"demesne/session/places"
 )
 
 // onFlag is a flag of run.
 func onFlag(to *string) cmdline.Flags {
-	return cmdline.Flags{{Group: app.GroupCommand, Long: "on", Arg: "PLACE", Set: func(s string) (err error) { *to, err = app.ParsePlace(s); return err },
+	return cmdline.Flags{{Group: app.GroupCommand, Long: "on", Arg: "PLACE", Set: func(s string) (err error) { *to, err = places.Parse(s); return err },
 		Help: "run on a machine of a cluster, as a job: slurm, slurm:PARTITION, or local (the default)"}}
 }
 
@@ -39,7 +40,7 @@ func (t jobTool) asJob(o *runOptions, c *command, list jobs.List) (int, error) {
 	}
 	return t.launched(o, c, func(store *jobs.Store, self string, line jobLine) (*jobs.Job, error) {
 		return store.StartOn(c.Sig.Ctx, o.on, jobs.Process{
-			Argv: []string{self, AttendVerb}, Env: t.exported(o.Variables),
+			Argv: []string{self, AttendVerb}, Env: places.Exported(t.Getenv, bare(o.Variables)...),
 			Needs: jobs.Needs{Memory: max(o.Limits.Memory, 0), CPUs: o.Limits.CPUs, Time: c.Cmd.Timeout},
 			List:  list,
 		}, line)
@@ -73,20 +74,7 @@ func (t jobTool) launched(o *runOptions, c *command, start func(*jobs.Store, str
 	return t.outcome(j), nil
 }
 
-// shared are variables that a job on another machine gets. They name its user, and places that all machines see.
-var shared = []string{
-	"HOME", "USER", "LOGNAME", "PATH", "LANG",
-	"DEMESNE_STATE", "DEMESNE_OUTPUT_ROOT", "DEMESNE_IMAGE_STORE", "DEMESNE_DEFAULT_IMAGE", "DEMESNE_LIBEXEC", "DEMESNE_VAULT_KEY",
-}
-
-// exported returns the variables of this environment that a job on another machine gets: the shared ones, and those that --env
-// names without a value.
-func (t jobTool) exported(variables []string) []string {
-	names := slices.Clone(shared)
-	for _, e := range variables {
-		if !strings.Contains(e, "=") {
-			names = append(names, e)
-		}
-	}
-	return slices.DeleteFunc(names, func(name string) bool { return t.Getenv(name) == "" })
+// bare returns the names of variables that --env gives without a value.
+func bare(variables []string) []string {
+	return slices.DeleteFunc(slices.Clone(variables), func(e string) bool { return strings.Contains(e, "=") })
 }
