@@ -8,6 +8,8 @@
 // A lock belongs to the open file, not to the process: it ends when the last descriptor of that file is closed, in
 // whichever process. So a killed process leaves no lock behind, and a child process that inherits the descriptor
 // inherits the lock. Locks are advisory. Some network file systems have none.
+//
+// A shared lock of a file on a read-only file system is no lock, and always succeeds: this machine changes nothing there.
 package flock
 
 import (
@@ -44,6 +46,10 @@ func Try(f *os.File, how Mode) error { return flock(f, int(how)|unix.LOCK_NB) }
 func Unlock(f *os.File) error { return flock(f, unix.LOCK_UN) }
 
 func flock(f *os.File, how int) error {
+	var st unix.Statfs_t
+	if how&unix.LOCK_SH != 0 && unix.Fstatfs(int(f.Fd()), &st) == nil && st.Flags&unix.ST_RDONLY != 0 {
+		return nil
+	}
 	for {
 		if err := unix.Flock(int(f.Fd()), how); err != unix.EINTR {
 			return err
