@@ -1,7 +1,7 @@
 #!/bin/bash
 # make ray: tests demesne.ray on a cluster of four nodes of Ray on this machine, and Ray's own tests of its sandboxes, unchanged,
 # where $DEMESNE_RAY_PUBLISHED has a copy of Ray's repository. clients/python/install.sh installs Ray, about 70 MB. $PARTS
-# selects parts: cluster, published, and bench, which measures what an item costs. UPDATE=1 writes what Ray's tests did into
+# selects parts: cluster, published, bench and growth, which measure what an item costs. UPDATE=1 writes what Ray's tests did into
 # docs/guide/clusters/ray.md.
 set -eu
 cd "$(dirname "$0")/.."
@@ -28,6 +28,7 @@ part() { case " ${PARTS:-cluster published} " in *" $1 "*) ;; *) false ;; esac; 
 failed=0
 pytest() { (cd "$work" && "$python" -m pytest -q -p no:cacheprovider -W ignore --tb=short "$@") || failed=1; }
 if part bench; then "$python" "$here/bench.py"; fi
+if part growth; then "$python" "$here/bench.py" growth; fi
 if part cluster; then pytest "$here"; fi
 if part published && [ -d "$published" ]; then
   while IFS=$'\t' read -r test without _; do

@@ -68,7 +68,7 @@ func newCluster(t *testing.T) *cluster {
 	b.keepsJobs()
 	b.inside = []string{"nsenter", "--target", c.child(c.cmd.Process.Pid), "--net", "--mount", "--pid",
 		"setpriv", "--reuid=" + player, "--regid=" + player, "--clear-groups"}
-	b.extra = append(b.extra, "WORD=word", "SLURM_CONF="+c.state+"/slurm.conf", "TMPDIR="+b.mkdir("tmp"))
+	b.extra = append(b.extra, "WORD=word", "SLURM_CONF="+c.state+"/slurm.conf", "TMPDIR="+b.mkdir("tmp"), "DEMESNE_MCP_ALLOWLIST="+b.file("allowlist.json", "{}", 0o644))
 	os.Chmod(b.dir+"/tmp", 0o1777)
 	for _, d := range []string{"work", "said", "outputs", "jupyter", "jupyter/config", "ipython"} {
 		os.Chmod(b.mkdir(d), 0o1777)
@@ -377,7 +377,7 @@ func slurmAgent(t *testing.T, c *cluster) {
 	before := c.extra
 	defer func() { c.extra = before }()
 	base := "FAKE_BASE=http://" + l.Addr().String()
-	c.extra = append(slices.Clip(before), "PATH="+c.dir+"/prog:"+os.Getenv("PATH"), "DEMESNE_AGENTS_FILE="+c.file("agents.json", row, 0o644), base, "DEMESNE_MCP_ALLOWLIST="+c.file("allowlist.json", "{}", 0o644), "DEMESNE_CODEX_ENABLED=false")
+	c.extra = append(slices.Clip(before), "PATH="+c.dir+"/prog:"+os.Getenv("PATH"), "DEMESNE_AGENTS_FILE="+c.file("agents.json", row, 0o644), base, "DEMESNE_CODEX_ENABLED=false")
 	out := c.dir + "/work/agent"
 	r := c.demesne("agent", "run", "--on", "slurm", "--out", out, "Work.")
 	if r.code != 0 || r.stdout != "Answer.\n" || !strings.Contains(r.stderr, "→ Bash cat") {

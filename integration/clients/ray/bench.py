@@ -1,11 +1,14 @@
 """Measures what an item costs at a warm node, beside Ray's own task of the same command, in turn: make ray PARTS=bench."""
 
+import os
 import statistics
 import subprocess
+import sys
 import time
 
 import demesne.ray
 import ray
+from ray.cluster_utils import Cluster
 
 COUNT = 100
 
@@ -27,6 +30,22 @@ def timed(call):
     return (time.perf_counter() - begun) * 1000
 
 
+def growth():
+    """What an item costs by the number of nodes, and of items."""
+    node = {"num_cpus": 2, "object_store_memory": 80 << 20}
+    cluster = Cluster(initialize_head=True, head_node_args=node | {"include_dashboard": False})
+    ray.init(address=cluster.address, log_to_driver=False)
+    for nodes, items in ((1, 400), (2, 400), (4, 400), (4, 100), (4, 1000), (4, 10000))[: int(os.environ.get("DEMESNE_RAY_GROWTH", 6))]:
+        while sum(n["Alive"] for n in ray.nodes()) < nodes:
+            cluster.add_node(**node)
+        ends = []
+        outcomes = demesne.ray.map(["true"], range(items), image="busybox:latest", progress=lambda _: ends.append(time.perf_counter()))
+        assert all(o.state == "done" for o in outcomes)
+        print(f"{nodes} nodes, {items} items: {(ends[-1] - ends[0]) / items * 1000:.1f} ms an item", flush=True)
+    ray.shutdown()
+    cluster.shutdown()
+
+
 def main():
     ray.init(num_cpus=2, object_store_memory=80 << 20, include_dashboard=False)
     node = ray.remote(Node).options(num_cpus=1, max_concurrency=4).remote()
@@ -42,4 +61,4 @@ def main():
     ray.get(node.close.remote())
 
 
-main()
+growth() if sys.argv[1:] == ["growth"] else main()

@@ -4,6 +4,7 @@ import collections
 import contextlib
 import os
 import pickle
+import random
 import signal
 import subprocess
 import sys
@@ -156,6 +157,58 @@ def test_functions(cluster):
     assert not os.path.exists("/tmp/demesne-ray-was-here")
 
 
+def test_starts(monkeypatch):
+    """A node starts at most so many sandboxes at a time."""
+    lock, now, most = threading.Lock(), 0, 0
+
+    def count(change):
+        nonlocal now, most
+        with lock:
+            now += change
+            most = max(most, now)
+
+    fork = demesne.Sandbox.fork
+
+    def counted(self, name):
+        count(1)
+        made = fork(self, name)
+        start = made.start
+        made.start = lambda: (start(), count(-1))
+        return made
+
+    monkeypatch.setattr(demesne.Sandbox, "fork", counted)
+    for starts in (1, 3):
+        most = 0
+        node = demesne.ray._Node()
+        node.prepare(IMAGE, {}, None, {}, 6, starts)
+        wait(lambda: node._ready.qsize() == 6)
+        assert most == starts
+        node.close()
+    none_left()
+
+
+def test_budget(cluster):
+    """Once the nodes cost more than the budget, inputs fail, and no sandbox runs on."""
+    begun = time.monotonic()
+    outcomes = demesne.ray.map(["sh", "-c", "[ {} -lt 2 ] || sleep 1000"], range(40), image=IMAGE, price=0.25, budget=5)
+    assert time.monotonic() - begun < 60
+    assert {(o.state, o.reason) for o in outcomes[2:]} == {("failed", "budget")} and outcomes[39].attempts == 0
+    none_left()
+
+
+def test_node_joins(cluster):
+    """A node that the cluster gets during a map has inputs of it."""
+    new = []
+
+    def ended(outcome):
+        if not new:
+            new.append(cluster.add_node(**NODE).node_id)
+
+    outcomes = demesne.ray.map(["sh", "-c", "sleep 1; echo {}"], range(80), image=IMAGE, progress=ended)
+    assert [int(o.stdout) for o in outcomes] == list(range(80)) and new[0] in {o.node for o in outcomes}
+    none_left()
+
+
 def test_died(cluster):
     """An input whose sandbox died has another one on another node, at most retries times."""
 
@@ -232,4 +285,27 @@ def test_node_killed(cluster, workers):
     print(len(repeated), "inputs had a second node")
     if workers:
         assert repeated and killed[0] not in {o.node for o in repeated}
+    none_left()
+
+
+def test_random_nodes_killed(cluster):
+    """2,000 inputs on four nodes, of which random ones end at random times and are replaced."""
+    seed = random.randrange(1 << 32)
+    chance = random.Random(seed)
+    print("seed", seed)
+    counts, kills = collections.Counter(), sorted(chance.sample(range(50, 1900), 6))
+
+    def ended(outcome):
+        counts[outcome.index] += 1
+        if kills and counts.total() >= kills[0]:
+            kills.pop(0)
+            alive = {node["NodeID"] for node in ray.nodes() if node["Alive"]}
+            victim = chance.choice([node for node in cluster.worker_nodes if node.node_id in alive and node.all_processes["raylet"][0].process.poll() is None])
+            end_at_once(victim.all_processes["raylet"][0].process, chance.random() < 0.5)
+            cluster.add_node(**NODE)
+
+    outcomes = demesne.ray.map(["echo", "{}"], range(2000), image=IMAGE, progress=ended, retries=6)
+    assert [o.state for o in outcomes] == ["done"] * 2000
+    assert [int(o.stdout) for o in outcomes] == list(range(2000)) and set(counts.values()) == {1} and not kills
+    print(sum(o.attempts > 1 for o in outcomes), "inputs had a second node, and", len({o.node for o in outcomes}), "nodes took part")
     none_left()

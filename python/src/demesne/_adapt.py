@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import BaseModel
 
 from ._async import AsyncSandbox
-from ._errors import DemesneError
+from ._errors import raising as raising
 
 CLOSED = "none.invalid"  # a rule for a name that does not exist: set_network may open the sandbox's network later
 MAX_ARCHIVE = 1 << 30  # bytes of a directory that is downloaded
@@ -33,15 +32,6 @@ class Arguments(BaseModel, frozen=True):
 def address(text: str) -> str:
     """A rule for all ports of an address or a range."""
     return f"[{text}]:*" if ":" in text else f"{text}:*"
-
-
-@contextlib.contextmanager
-def raising(made: Callable[[DemesneError], Exception], only: type[DemesneError] = DemesneError) -> Iterator[None]:
-    """Raises the framework's error that made returns in place of an error of demesne."""
-    try:
-        yield
-    except only as error:
-        raise made(error) from error
 
 
 def check_file(info: Mapping[str, Any] | None, path: str, reads: bool) -> int:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 
 class DemesneError(Exception):
@@ -56,3 +61,12 @@ def of_answer(status: int, text: bytes) -> DemesneError:
     except (ValueError, AttributeError, TypeError):  # of another server
         message = text[:400].decode(errors="replace")
     return KINDS.get(status, DemesneError)(message, status)
+
+
+@contextlib.contextmanager
+def raising(made: Callable[[DemesneError], Exception], only: type[DemesneError] = DemesneError) -> Iterator[None]:
+    """Raises the framework's error that made returns in place of an error of demesne."""
+    try:
+        yield
+    except only as error:
+        raise made(error) from error

@@ -17,6 +17,7 @@ import queue
 import subprocess
 import sys
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,12 +31,12 @@ from ray.experimental.sandbox.backend.base import BaseSandboxBackend, ExecResult
 from ray.experimental.sandbox.config import DOCKER_DEFAULT_CAPABILITIES, SandboxConfig, parse_memory_bytes
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from ._adapt import raising
-from ._errors import DemesneError, InvalidRequest, NotFound, SandboxLost
+from ._errors import DemesneError, InvalidRequest, NotFound, SandboxLost, raising
 from ._sandbox import Sandbox, _delete, shared
 
 TTL = 86400  # seconds that a sandbox may stay unused
 MAX_SLOTS = 32  # of a node, unless the caller gives a number: a user has 64 sandboxes without DEMESNE_MAX_SANDBOXES
+LOOK = 1.0  # seconds between two looks for new nodes, and at what all nodes cost
 MAX_RESULT = 1 << 20  # bytes of a function's result as JSON
 
 # A process that outlives a worker: it removes the worker's sandboxes when the pipe to the worker closes. Ray ends a worker's
@@ -297,9 +298,9 @@ def map(
     work: Callable[[Any], Any] | str | Sequence[str], inputs: Iterable[Any], *, image: str | None = None,
     setup: str | Sequence[str] | None = None, network: str | Mapping[str, Sequence[str]] | None = None, retries: int = 2,
     timeout: float | None = None, num_cpus: float = 1, slots: int | None = None, starts: int = 2, max_output: int = MAX_RESULT,
-    logs: str | None = None, progress: bool | Callable[[Outcome], None] = False, **options: Any,
+    logs: str | None = None, progress: bool | Callable[[Outcome], None] = False, price: float = 0, budget: float = 0, **options: Any,
 ) -> list[Outcome]:
-    """Executes work once for each input, on all nodes that Ray has now, and returns the outcomes in the order of the inputs.
+    """Executes work once for each input, on all nodes that Ray has or gets, and returns the outcomes in the order of the inputs.
 
     work is argv, in which {} stands for the input; a command for the shell; or a function. A command without {} gets the input
     on stdin as JSON. A function and its inputs are pickled into the sandbox, whose image needs the same Python 3.x; its result
@@ -307,24 +308,33 @@ def map(
     whose sandbox or node died goes to another node, at most retries times; one that failed does not. num_cpus is what Ray
     reserves for each input, slots bounds the inputs and starts the starts of sandboxes that a node has at a time. timeout is
     that of one input, and max_output bounds each stream and a function's result. logs is a directory for a file of each
-    input. progress is called with each outcome; True draws a bar. Further options are those of Sandbox.
+    input. progress is called with each outcome; True draws a bar. price is that of a second of a node; once all nodes cost
+    more than budget, inputs without an outcome fail, and run no more. Further options are those of Sandbox.
     """
     work, files = _portable(work) if callable(work) else (work, {})
     inputs = list(inputs)
     outcomes: list[Outcome | None] = [None] * len(inputs)
     todo, attempts, tried = collections.deque(range(len(inputs))), [0] * len(inputs), collections.defaultdict(set)
     jobs: dict[Any, tuple[Any, int | None]] = {}
-    free: dict[Any, int] = {}
-    nodes, error = {}, "no node of the cluster has room for an input"
+    free, nodes, lost = {}, {}, set()
+    error, spent, looked = "no node of the cluster has room for an input", 0.0, time.monotonic()
     report = _bar(len(inputs)) if progress is True else progress
-    try:
+
+    def join() -> None:
         for node in ray.nodes() if inputs else ():
             room = int(node["Resources"].get("CPU", 0) / num_cpus if num_cpus else node["Resources"].get("CPU", 1))
-            if node["Alive"] and (room := min(room, slots or MAX_SLOTS)) > 0:
+            if node["Alive"] and node["NodeID"] not in nodes.values() and (room := min(room, slots or MAX_SLOTS)) > 0:
                 where = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
                 actor = ray.remote(_Node).options(num_cpus=room * num_cpus, max_concurrency=room + 2, scheduling_strategy=where).remote()
                 nodes[actor] = node["NodeID"]
                 jobs[actor.prepare.remote(image, options | _rules(network), setup, files, room, starts)] = actor, None
+
+    def end(index: int, node: str = "", **answer: Any) -> None:
+        outcome = outcomes[index] = Outcome(index, **answer, node=node, attempts=attempts[index])
+        _settle(outcome, bool(files), max_output, logs, report)
+
+    try:
+        join()
         while True:
             for actor in free:
                 while free[actor] and (index := _next(todo, tried, actor, free)) is not None:
@@ -334,30 +344,38 @@ def map(
                     jobs[actor.run.remote(*_call(work, inputs[index], bool(files)), timeout, max_output + 1)] = actor, index
             if not jobs or not todo and all(index is None for _, index in jobs.values()):
                 break
-            (done,), _ = ray.wait(list(jobs))
-            actor, index = jobs.pop(done)
-            try:
-                answer = ray.get(done)
-                if index is None:
-                    free[actor] = answer
-                elif actor in free:
-                    free[actor] += 1
-            except ray.exceptions.RayError as lost:
-                error = str(lost)
-                free.pop(actor, None)
-                answer = {"state": "died", "error": error}
-            if index is None:
-                continue
-            if answer["state"] == "died" and attempts[index] <= retries:
-                todo.appendleft(index)
-                continue
-            outcome = outcomes[index] = Outcome(index, **answer, node=nodes[actor], attempts=attempts[index])
-            _settle(outcome, bool(files), max_output, logs, report)
-        if todo and not any(attempts):
+            ended, _ = ray.wait(list(jobs), timeout=LOOK)
+            if (past := time.monotonic() - looked) >= LOOK:
+                looked, spent = looked + past, spent + past * price * (len(nodes) - len(lost))
+                if budget and spent >= budget:
+                    break
+                join()
+            for job in ended:
+                actor, index = jobs.pop(job)
+                try:
+                    answer = ray.get(job)
+                    if index is None:
+                        free[actor] = answer
+                    elif actor in free:
+                        free[actor] += 1
+                except ray.exceptions.RayError as failure:
+                    error = str(failure)
+                    lost.add(actor)
+                    free.pop(actor, None)
+                    answer = {"state": "died", "error": error}
+                if index is not None and answer["state"] == "died" and attempts[index] <= retries:
+                    todo.appendleft(index)
+                elif index is not None:
+                    end(index, nodes[actor], **answer)
+        if budget and spent >= budget:
+            left = {"state": "failed", "reason": "budget", "error": f"the budget of {budget} is spent"}
+        elif todo and not any(attempts):
             raise SandboxCreationError(error)
-        for index in todo:
-            outcomes[index] = Outcome(index, "died", error=error, attempts=attempts[index])
-            _settle(outcomes[index], bool(files), max_output, logs, report)
+        else:
+            left = {"state": "died", "error": error}
+        for index, outcome in enumerate(outcomes):
+            if outcome is None:
+                end(index, **left)
     finally:
         closing = [actor.close.remote() for actor in free]
         ray.wait(closing, num_returns=len(closing), timeout=60) if closing else None
