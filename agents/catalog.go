@@ -72,7 +72,7 @@ func (c *Catalog) Elsewhere(a *Agent) (variables []string, err error) {
 		return nil, text.Hinted(fmt.Errorf("the credential in %s would be written to the cluster's disk", a.cred.Env),
 			"unset it, and log in with the agent's own program, which keeps a file; or describe the agent with a \"file\" in ~/.config/demesne/agents.json")
 	}
-	variables = []string{varFile, codexTokenURLEnv}
+	variables = []string{varFile}
 	for _, p := range c.rows {
 		variables = append(variables, p.Enable, p.Tools.Env)
 		for _, cred := range p.Credentials {

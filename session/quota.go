@@ -10,7 +10,6 @@ import (
 	"demesne/runner"
 	"demesne/runner/jobs"
 	"demesne/runner/tarball"
-	"demesne/session/places"
 )
 
 // Environment variables that bound what one user may have at once, and one copy into a sandbox, out of it, or between
@@ -58,7 +57,7 @@ func (q quota) sandboxes() (int, error)        { return q.number(varSandboxes, r
 func (q quota) outputs() (int, error)          { return q.number(varOutputs, mostOutputs) }
 func (q quota) jobs(fallback int) (int, error) { return q.number(varJobs, fallback) }
 
-// Jobs opens the user's background jobs, on this machine and on clusters.
+// Jobs opens the user's background jobs. The caller sets Place if it knows clusters.
 func (s *Service) Jobs() (*jobs.Store, error) {
 	dir, err := jobs.DefaultDir()
 	if err != nil {
@@ -66,7 +65,7 @@ func (s *Service) Jobs() (*jobs.Store, error) {
 	}
 	store, err := jobs.Open(dir)
 	if err == nil {
-		store.Frontend, store.Place = s.opts.Runner.Frontend, places.Of
+		store.Frontend = s.opts.Runner.Frontend
 		store.Slots, err = s.quota.jobs(store.Slots)
 	}
 	return store, err

@@ -24,7 +24,6 @@ import (
 	"demesne/mcp"
 	"demesne/runner"
 	"demesne/runner/client"
-	"demesne/runner/jobs"
 	"demesne/session"
 	"demesne/session/places"
 )
@@ -148,21 +147,16 @@ func (f *console) start(job stored, o *agentcmd.Options) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	argv = append(argv, "attend-job")
-	ctx := procself.Ending()
-	var j *jobs.Job
-	if o.On == "" {
-		j, err = store.Start(argv, job)
-	} else {
-		names, failed := catalog.Elsewhere(agent)
-		if failed != nil {
-			return 0, fmt.Errorf("--on: %w", failed)
+	names := []string{mcp.VarResearch, varAllowlist}
+	if o.On != "" {
+		of, err := catalog.Elsewhere(agent)
+		if err != nil {
+			return 0, fmt.Errorf("--on: %w", err)
 		}
-		j, err = store.StartOn(ctx, o.On, jobs.Process{
-			Argv: argv, Env: places.Exported(f.Getenv, append(names, mcp.VarResearch, varAllowlist)...),
-			Needs: jobs.Needs{Memory: max(job.Limits.Memory, 0), Time: job.Timeout},
-		}, job)
+		names = append(names, of...)
 	}
+	ctx := procself.Ending()
+	j, err := places.Start(ctx, store, o.On, append(argv, "attend-job"), names, places.Needs{Memory: max(job.Limits.Memory, 0), Time: job.Timeout}, job)
 	if err != nil {
 		return 0, err
 	}
@@ -177,7 +171,7 @@ func (f *console) start(job stored, o *agentcmd.Options) (int, error) {
 		_, err = store.Cancel(context.WithoutCancel(ctx), j.ID)
 		return 128 + int(s), err
 	}
-	if j.Status != jobs.Succeeded {
+	if j.Result == nil {
 		return 0, fmt.Errorf("job %q: %s: %s", j.ID, j.Status, j.Message)
 	}
 	return j.Result.ExitCode, nil
@@ -194,6 +188,7 @@ func (f *console) attend(args []string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
+	store.Place = places.Of
 	j, err := store.Get(args[0])
 	if err != nil {
 		return 0, err

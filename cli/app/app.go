@@ -34,7 +34,6 @@ import (
 	"demesne/internal/procself"
 	"demesne/internal/text"
 	"demesne/runner/client"
-	"demesne/runner/jobs"
 	"demesne/session"
 )
 
@@ -67,9 +66,6 @@ func (a *App) Session(o session.Options) *session.Service {
 	o.Getenv, o.Connect, o.Images = a.Getenv, a.Connect, a.Images
 	return session.New(o)
 }
-
-// Jobs opens the user's background jobs.
-func (a *App) Jobs() (*jobs.Store, error) { return a.Session(session.Options{}).Jobs() }
 
 // WithSession calls f with a session.
 func (a *App) WithSession(f func(context.Context, *session.Service) (int, error)) (int, error) {

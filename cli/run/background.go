@@ -18,7 +18,6 @@ import (
 	"demesne/runner"
 	"demesne/runner/jobs"
 	"demesne/session"
-	"demesne/session/places"
 )
 
 // command returns the job's command and its arguments.
@@ -75,7 +74,7 @@ type attendant struct {
 // settled gives a process on a cluster's machine directories of its own. Several items use one runner there.
 func (t *attendant) settled(list bool) (runner.Limits, error) {
 	t.settle.Do(func() {
-		if t.allocation, t.left, t.unsettled = places.SettleIn(t.Getenv); t.unsettled != nil || !list {
+		if t.allocation, t.left, t.unsettled = t.SettleIn(); t.unsettled != nil || !list {
 			return
 		}
 		s := t.Session(session.Options{})

@@ -17,7 +17,6 @@ import (
 	"demesne/internal/text"
 	"demesne/runner"
 	"demesne/runner/jobs"
-	"demesne/session/places"
 )
 
 // Jobs returns the verbs about the jobs of run and exec --background.
@@ -152,7 +151,7 @@ func jobListing(all []*jobs.Job, now time.Time) string {
 	if slices.ContainsFunc(all, func(j *jobs.Job) bool { return j.On != "" }) {
 		rows[0] = slices.Insert(rows[0], 1, "ON")
 		for i, j := range all {
-			rows[i+1] = slices.Insert(rows[i+1], 1, text.SafeLine(cmp.Or(j.Node, j.On, places.Local)))
+			rows[i+1] = slices.Insert(rows[i+1], 1, text.SafeLine(cmp.Or(j.Node, j.On, app.PlaceLocal)))
 		}
 	}
 	if slices.ContainsFunc(all, func(j *jobs.Job) bool { return len(j.Labels) > 0 }) {

@@ -47,7 +47,7 @@ of Slurm. The exit code is 0 if all succeeded, 1 if a command failed, and 125 if
 	}
 }
 
-// mapOptions are the options of map: those of run that make sense for many sandboxes at once, and its own.
+// mapOptions are the options of map: the ones of run that suit many sandboxes at once, and its own.
 type mapOptions struct {
 	runOptions
 	parallel int
@@ -152,7 +152,7 @@ func withItem(args []string, line string) []string {
 	return all
 }
 
-// into returns writers for the output of an item below --output, beside those of its job. close closes them.
+// into returns writers for the output of an item below --output, beside the logs of its job. done closes them.
 func (o *mapOptions) into(n int, out, errs io.Writer) (_, _ io.Writer, done func(), err error) {
 	if o.output == "" {
 		return out, errs, func() {}, nil

@@ -13,12 +13,11 @@ import (
 	"demesne/internal/text"
 	"demesne/runner"
 	"demesne/runner/jobs"
-	"demesne/session/places"
 )
 
 // onFlag is a flag of run.
 func onFlag(to *string) cmdline.Flags {
-	return cmdline.Flags{{Group: app.GroupCommand, Long: "on", Arg: "PLACE", Set: func(s string) (err error) { *to, err = places.Parse(s); return err },
+	return cmdline.Flags{{Group: app.GroupCommand, Long: "on", Arg: "PLACE", Set: func(s string) (err error) { *to, err = app.ParsePlace(s); return err },
 		Help: "run on a machine of a cluster, as a job: slurm, slurm:PARTITION, or local (the default)"}}
 }
 
@@ -40,7 +39,7 @@ func (t jobTool) asJob(o *runOptions, c *command, list jobs.List) (int, error) {
 	}
 	return t.launched(o, c, func(store *jobs.Store, self string, line jobLine) (*jobs.Job, error) {
 		return store.StartOn(c.Sig.Ctx, o.on, jobs.Process{
-			Argv: []string{self, AttendVerb}, Env: places.Exported(t.Getenv, bare(o.Variables)...),
+			Argv: []string{self, AttendVerb}, Env: t.Exported(bare(o.Variables)...),
 			Needs: jobs.Needs{Memory: max(o.Limits.Memory, 0), CPUs: o.Limits.CPUs, Time: c.Cmd.Timeout},
 			List:  list,
 		}, line)

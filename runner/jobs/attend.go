@@ -10,11 +10,13 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"demesne/internal/flock"
+	"demesne/internal/fsutil"
 	"demesne/runner"
 )
 
@@ -251,4 +253,72 @@ func (l *Log) close() int64 {
 	l.Flush()
 	l.f.Close()
 	return l.all
+}
+
+// attendItems runs the items of a share that have no result yet, several at a time. An error ends the share.
+func (s *Store) attendItems(ctx context.Context, id string, r request, share Share, keep int64, run func(Item) Run) error {
+	text, err := os.ReadFile(filepath.Join(s.dir, id, itemsFile))
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var all sync.WaitGroup
+	var first error
+	var once sync.Once
+	free := make(chan struct{}, max(r.Parallel, 1))
+	n := 0
+	for line := range strings.SplitSeq(string(text), "\n") {
+		if n++; (n-1)%share.Of != share.First {
+			continue
+		}
+		free <- struct{}{}
+		if ctx.Err() != nil {
+			break
+		}
+		item := Item{n, line}
+		all.Go(func() {
+			defer func() { <-free }()
+			if err := s.attendItem(ctx, ItemID(id, item.N), keep, r.Request, run(item)); err != nil {
+				once.Do(func() { first = fmt.Errorf("item %d: %w", item.N, err); cancel(first) })
+			}
+		})
+	}
+	all.Wait()
+	return first
+}
+
+// cancelPause is how often a running item looks whether it was cancelled. A file works on every file system that machines share.
+const cancelPause = 500 * time.Millisecond
+
+func (s *Store) attendItem(ctx context.Context, id string, keep int64, what json.RawMessage, run Run) error {
+	dir := filepath.Join(s.dir, id)
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+		return err
+	}
+	if fsutil.Exists(filepath.Join(dir, "result.json")) {
+		return nil
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	look := time.NewTicker(cancelPause)
+	defer look.Stop()
+	go func() {
+		var by runner.Frontend
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-look.C:
+			}
+			if readJSON(filepath.Join(dir, cancelFile), &by) == nil {
+				cancel(cancelledBy(by))
+			}
+		}
+	}()
+	err := s.attempt(ctx, dir, keep, what, run)
+	if errors.Is(err, os.ErrExist) { // it was cancelled just before its start
+		return nil
+	}
+	return err
 }

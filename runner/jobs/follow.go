@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"time"
 )
 
@@ -118,4 +119,20 @@ func (s *Store) part(id, stream string, choose func(size int64) (from, n int64))
 	from, n := choose(st.Size())
 	b, err := io.ReadAll(io.NewSectionReader(f, from, n))
 	return string(b), err
+}
+
+// followItems is Follow for a job with a list: the items one after the other.
+func (s *Store) followItems(ctx context.Context, l *Job, most int64, out, errs io.Writer) (*Job, error) {
+	asked := time.Now()
+	for n := 1; n <= l.Items && ctx.Err() == nil; n++ {
+		if _, err := s.follow(ctx, ItemID(l.ID, n), &asked, most, out, errs); err != nil {
+			return l, err
+		}
+	}
+	if l.On != "" && ctx.Err() == nil {
+		if res, done := s.tally(l, ""); done { // the engine says so later
+			return s.buryWith(l, filepath.Join(s.dir, l.ID), Succeeded, res.Detail, res)
+		}
+	}
+	return s.waitOver(ctx, l.ID)
 }

@@ -98,6 +98,11 @@ type Job struct {
 	Stderr  int64          `json:"stderr_bytes"`
 }
 
+// Died reports whether the command had no chance to end by itself: its machine, its sandbox or its memory ended.
+func (j *Job) Died() bool {
+	return j.Status == Failed || j.Result != nil && (j.Result.Reason == runner.OOM || j.Result.Reason == runner.Lost)
+}
+
 // request is the content of job.json.
 type request struct {
 	Version  int             `json:"version"` // 1
@@ -216,6 +221,73 @@ func (s *Store) read(id string) (*Job, error) {
 		return s.buryKilled(j, dir)
 	}
 	return j, err
+}
+
+// readItem returns an item of a list, which was read before.
+func (s *Store) readItem(l *Job, n int) (*Job, error) {
+	if n > l.Items {
+		return nil, ErrUnknown
+	}
+	j := &Job{ID: ItemID(l.ID, n), Status: Queued, Request: l.Request, Frontend: l.Frontend, On: l.On, Created: l.Created}
+	dir := filepath.Join(s.dir, j.ID)
+	done, err := j.fill(dir)
+	if err == nil && !done && l.Status.Over() {
+		j.Status, j.Ended, j.Message = Failed, l.Ended, "it has no result: "+l.Message
+		if l.Status == Cancelled {
+			j.Status, j.Message = Cancelled, l.Message
+		}
+	}
+	return j, err
+}
+
+// Items returns the items of a job with a list.
+func (s *Store) Items(id string) ([]*Job, error) {
+	l, err := s.Get(id)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]*Job, l.Items)
+	for i := range all {
+		if all[i], err = s.readItem(l, i+1); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// tally says how the items of a list ended. why is the reason of those without a result, which have died.
+func (s *Store) tally(l *Job, why string) (res *runner.Result, done bool) {
+	var good, bad, died, cancelled, left int
+	running := *l
+	running.Status = Running // so that an item without a result is not over
+	for n := range l.Items {
+		switch j, err := s.readItem(&running, n+1); {
+		case err != nil || !j.Status.Over():
+			left++
+		case j.Status == Cancelled:
+			cancelled++
+		case j.Died():
+			died++
+		case j.Result.ExitCode != 0:
+			bad++
+		default:
+			good++
+		}
+	}
+	res = &runner.Result{Reason: runner.Exited, Detail: fmt.Sprintf("%d items: %d succeeded", l.Items, good)}
+	for _, part := range []struct {
+		n, code int
+		word    string
+	}{{bad, 1, "failed"}, {died + left, 125, "died"}, {cancelled, 125, "were cancelled"}} {
+		if part.n > 0 {
+			res.Detail += fmt.Sprintf(", %d %s", part.n, part.word)
+			res.ExitCode = part.code
+		}
+	}
+	if left > 0 && why != "" {
+		res.Detail += " (" + why + ")"
+	}
+	return res, left == 0
 }
 
 // fill reads what the process of a job wrote into its directory. done: the result is among it.

@@ -216,3 +216,20 @@ func (s *Store) Cancel(ctx context.Context, id string) (*Job, error) {
 	}
 	return s.Wait(ctx, id, time.Minute)
 }
+
+// cancelItem ends an item. One that has not begun gets its result here.
+func (s *Store) cancelItem(ctx context.Context, j *Job) (*Job, error) {
+	dir := filepath.Join(s.dir, j.ID)
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+		return nil, fmt.Errorf("cancel job %q: %w", j.ID, err)
+	}
+	if err := writeJSON(dir, cancelFile, s.Frontend); err != nil && !errors.Is(err, os.ErrExist) {
+		return nil, fmt.Errorf("cancel job %q: %w", j.ID, err)
+	}
+	if j.Started.IsZero() {
+		return s.bury(j, dir, Cancelled, cancelledBy(s.Frontend).Error())
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	return s.waitPlaced(ctx, j.ID)
+}

@@ -2,6 +2,7 @@
 package places
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -58,4 +59,16 @@ var shared = []string{
 func Exported(getenv func(string) string, names ...string) []string {
 	all := slices.Concat(shared, names)
 	return slices.DeleteFunc(all, func(name string) bool { return getenv(name) == "" })
+}
+
+// Needs are what a job on a cluster asks for.
+type Needs = jobs.Needs
+
+// Start starts a job on this machine or, if on is not empty, on a cluster. names are of variables that it gets there in addition.
+func Start(ctx context.Context, store *jobs.Store, on string, argv, names []string, needs Needs, what any) (*jobs.Job, error) {
+	if on == "" {
+		return store.Start(argv, what)
+	}
+	store.Place = Of
+	return store.StartOn(ctx, on, jobs.Process{Argv: argv, Env: Exported(os.Getenv, names...), Needs: needs}, what)
 }
