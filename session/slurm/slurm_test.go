@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -102,5 +103,34 @@ func TestErrors(t *testing.T) {
 		if err == nil || err.Error() != c.want || text.HintOf(err) != c.hint {
 			t.Errorf("%q: %v", c.says, err)
 		}
+	}
+}
+
+// TestArray checks the script of an array job, and which state of its tasks is that of the job.
+func TestArray(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("PATH", dir+":/usr/bin:/bin")
+	for name, text := range map[string]string{
+		"scontrol": "echo 'MaxArraySize            = 4'",
+		"sbatch":   "echo \"$@\" >'" + dir + "/args'; cat >'" + dir + "/script'",
+		"squeue":   "printf 'j|COMPLETED|None|n1\nj|PENDING|Resources|\nj|RUNNING|None|n2\nj|FAILED|NonZeroExitCode|n1\nk|COMPLETED|None|n1\nk|TIMEOUT|TimeLimit|n2\n'",
+	} {
+		if err := os.WriteFile(dir+"/"+name, []byte("#!/bin/sh\n"+text+"\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := jobs.Process{ID: "j", Argv: []string{"attend"}, Needs: jobs.Needs{Time: time.Minute}, List: jobs.List{Items: make([]string, 9), Parallel: 2}}
+	if err := (&Cluster{}).Submit(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	args, err1 := os.ReadFile(dir + "/args")
+	script, err2 := os.ReadFile(dir + "/script")
+	if want := "#!/bin/sh\nexec 'attend' \"$SLURM_ARRAY_TASK_ID\" 4\n"; err1 != nil || err2 != nil || string(script) != want ||
+		!strings.Contains(string(args), " --array=0-3%2 --time=5\n") {
+		t.Errorf("%q, %q, %v, %v", args, script, err1, err2)
+	}
+	states, err := (&Cluster{}).States(t.Context(), []string{"j", "k"})
+	if err != nil || states["j"] != (jobs.State{Status: jobs.Running, Node: "n2"}) || states["k"].Reason != "TIMEOUT: TimeLimit" {
+		t.Errorf("%+v, %v", states, err)
 	}
 }
