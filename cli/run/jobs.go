@@ -116,7 +116,7 @@ func (o *jobsOptions) Run(args []string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	all, err := []*jobs.Job{}, error(nil)
+	var all []*jobs.Job
 	if len(args) > 0 {
 		all, err = store.Items(args[0])
 	} else {
