@@ -119,6 +119,7 @@ func (o *jobsOptions) Run(args []string) (int, error) {
 	var all []*jobs.Job
 	if len(args) > 0 {
 		all, err = store.Items(args[0])
+		err = hinted(args[0], err)
 	} else {
 		all, err = store.List()
 	}
@@ -163,6 +164,14 @@ func jobListing(all []*jobs.Job, now time.Time) string {
 	return app.Columns(rows)
 }
 
+// hinted adds the hint to the error for an unknown job.
+func hinted(id string, err error) error {
+	if errors.Is(err, jobs.ErrUnknown) {
+		err = text.Hinted(fmt.Errorf("unknown job %q", id), "demesne jobs lists jobs")
+	}
+	return err
+}
+
 // forever is longer than any wait.
 const forever = 365 * 24 * time.Hour
 
@@ -182,10 +191,7 @@ func (t jobTool) each(args []string, do func(context.Context, *jobs.Store, strin
 		if gave := sig.GaveUp(); gave != 0 {
 			return gave, nil
 		}
-		if errors.Is(err, jobs.ErrUnknown) {
-			err = text.Hinted(fmt.Errorf("unknown job %q", id), "demesne jobs lists jobs")
-		}
-		if err != nil {
+		if err = hinted(id, err); err != nil {
 			code = t.Report(t.Verb, err)
 		}
 		if code != 0 {
