@@ -106,7 +106,7 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// TestArray checks the script of an array job, and which state of its tasks is that of the job.
+// TestArray checks the script of an array job, and the one state that its tasks have together.
 func TestArray(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("PATH", dir+":/usr/bin:/bin")
