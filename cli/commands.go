@@ -29,6 +29,7 @@ func groups() []group {
 	return []group{
 		{"Run", "run map", func() []app.Verb { return []app.Verb{run.Run(), run.Map()} }},
 		{"Sandboxes", "create exec", func() []app.Verb { return []app.Verb{run.Create(), run.Exec()} }},
+		{"Sandboxes", "ssh", one(server.SSH)},
 		{"Sandboxes", "ls inspect stop rm attach cp", func() []app.Verb {
 			return []app.Verb{sandbox.List(), sandbox.Inspect(), sandbox.Stop(), sandbox.Remove(), run.Attach(), sandbox.Copy()}
 		}},

@@ -12,6 +12,7 @@
 //	demesne-frontend kernel, notebook, repl   code in kernels: see package kernels/jupyter
 //	demesne-frontend selftest   attacks in a sandbox: see package runner/selftest
 //	demesne-frontend vault    the stored secrets: see package session/vault
+//	demesne-frontend ssh      an ssh connection to a sandbox: see package server/sshserver
 //
 // A link named demesne-mcp starts that frontend, with all arguments. demesne executes this program for its verbs, because
 // its libraries would cost every run milliseconds. All frontends have the rights of their user.
@@ -29,6 +30,7 @@ import (
 	mcp "demesne/mcp/serve"
 	"demesne/runner/selftest"
 	server "demesne/server/serve"
+	"demesne/server/sshserver"
 	"demesne/session/vault"
 )
 
@@ -41,7 +43,7 @@ func main() {
 		return
 	}
 	program := cmdline.Program{Name: programName, Summary: "serve sandboxes to other programs and to models",
-		About: "Serves sandboxes: by MCP, HTTP, agents, notebooks. demesne starts this program for mcp, serve, agent, kernel, notebook, repl and secret."}
+		About: "Serves sandboxes: by MCP, HTTP, agents, notebooks. demesne starts this program for mcp, serve, agent, kernel, notebook, repl, secret and ssh."}
 	if text, ok := program.Answer(os.Args[1:]); ok {
 		os.Stdout.WriteString(text)
 		return
@@ -74,6 +76,8 @@ func frontend(name string) func() {
 		return selftest.Main
 	case "vault":
 		return vault.Main
+	case "ssh":
+		return sshserver.Main
 	}
 	return nil
 }

@@ -26,11 +26,11 @@ type Tree struct {
 	broken  bool
 }
 
-// Tree starts a Tree as a user of the sandbox; nil: the sandbox's own.
-func (s *Sandbox) Tree(ctx context.Context, user *runner.User) (*Tree, error) {
+// Tree starts a Tree as a user of the sandbox, in a directory. nil is the sandbox's own user; empty is the directory of commands.
+func (s *Sandbox) Tree(ctx context.Context, user *runner.User, dir string) (*Tree, error) {
 	// With a second processor, Go's monitor thread wakes every 80 µs for some milliseconds after each operation, and takes
 	// that time from the caller's CPU.
-	cmd := runner.Command{Argv: []string{insideProgram, "tree"}, Dir: "/", User: user, Env: []string{"GOMAXPROCS=1"}}
+	cmd := runner.Command{Argv: []string{insideProgram, "tree"}, Dir: dir, User: user, Env: []string{"GOMAXPROCS=1"}}
 	var pipes pipes
 	in, err1 := pipes.to(&cmd.Stdin)
 	out, err2 := pipes.from(&cmd.Stdout)

@@ -225,3 +225,23 @@ func (u *unchunked) next() error {
 	u.left = int(n)
 	return nil
 }
+
+// readMost reads a whole stream into to. A longer one is an error.
+func readMost(r *bufio.Reader, to []byte) ([]byte, error) {
+	from, n := Unchunked(r), 0
+	for {
+		m, err := from.Read(to[n:])
+		n += m
+		switch {
+		case errors.Is(err, io.EOF):
+			return to[:n], nil
+		case err != nil:
+			return nil, err
+		case n == len(to):
+			if _, err := from.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+				return nil, errAnswer
+			}
+			return to, nil
+		}
+	}
+}

@@ -5,13 +5,13 @@
 //	demesne-init → caller:       Answer, one line of JSON, then the bytes of a Get, in chunks, or one Event a line
 //
 // Any number of requests follow one another; a Watch is the last one. If a Put fails, or a Get breaks off, demesne-init
-// ends.
+// ends. A Read is like a Get, and a Write like a Put, except that a failed Write leaves demesne-init running.
 //
 // [Serve] serves them in the sandbox, as a user of the sandbox. There the kernel resolves paths and links and checks
 // permissions. An answer comes from an untrusted place: its lines are bounded, and callers treat it as mere data.
 //
 //	fileops.go  the protocol; chunk.go: its streams; shared.go: the memory of a long Put
-//	serve.go    the half in the sandbox; watch.go: events
+//	serve.go    the half in the sandbox; watch.go: events; handles.go: parts of open files, for SFTP
 package fileops
 
 import (
@@ -20,6 +20,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -53,6 +54,15 @@ type Request struct {
 	Recursive bool              `json:"recursive,omitempty"`
 	Meta      map[string]string `json:"meta,omitempty"`  // of a Put: replaces the file's metadata
 	Owner     *Owner            `json:"owner,omitempty"` // of what a Put, Mkdir or Move makes; nil: the user who performs it
+
+	Follow bool `json:"follow,omitempty"` // of a Stat: describes the file that a link leads to
+
+	Handle int    `json:"handle,omitempty"`
+	Flags  int    `json:"flags,omitempty"` // of open(2)
+	Mode   uint32 `json:"mode,omitempty"`
+	Offset int64  `json:"offset,omitempty"`
+	Size   int    `json:"size,omitempty"`
+	Attr   *Attr  `json:"attr,omitempty"`
 }
 
 // Owner has the ids of a user of the sandbox.
@@ -68,6 +78,8 @@ type Answer struct {
 	Infos []Info        `json:"infos,omitempty"`
 	Home  *Home         `json:"home,omitempty"`
 	Space *Space        `json:"space,omitempty"`
+
+	Handle int `json:"handle,omitempty"`
 }
 
 // Info describes a file. Links are not followed.
@@ -77,6 +89,8 @@ type Info struct {
 	Size     int64             `json:"size"`
 	Mode     uint32            `json:"mode"` // permission bits
 	Text     string            `json:"text"` // the mode as in ls -l
+	UID      uint32            `json:"uid"`
+	GID      uint32            `json:"gid"`
 	Owner    string            `json:"owner"`
 	Group    string            `json:"group"`
 	Modified time.Time         `json:"modified"`
@@ -141,7 +155,7 @@ func (t Request) Check() error {
 			return &Error{syscall.EINVAL, "path: has a NUL byte, or is too long"}
 		}
 	}
-	if t.Path == "" || t.Op == OpMove && t.To == "" {
+	if t.Path == "" && t.Handle == 0 || t.To == "" && slices.Contains([]Op{OpMove, OpRename, OpLink, OpSymlink}, t.Op) {
 		return &Error{syscall.EINVAL, "path is required"}
 	}
 	size := 0

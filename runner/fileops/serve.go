@@ -40,7 +40,10 @@ func Serve(in io.Reader, out io.Writer, shared *os.File) int {
 		}
 		s.said, s.users.sure, s.groups.sure = false, false, false
 		if err == nil {
-			t.Path, t.To = absolute(t.Dir, t.Path), absolute(t.Dir, t.To)
+			t.Path = absolute(t.Dir, t.Path)
+			if t.Op != OpSymlink {
+				t.To = absolute(t.Dir, t.To)
+			}
 			err = s.serve(t)
 		}
 		// A broken stream cannot carry an error, so the process ends.
@@ -82,6 +85,10 @@ type server struct {
 	scratch []byte        // bytes of a Get, or extended attributes, until the next use
 	memory  func() (*Shared, error)
 
+	files  map[int]*os.File // open files, by Handle
+	opened int              // how many files were opened
+	large  []byte           // bytes of a Read or a Write
+
 	users, groups accounts
 }
 
@@ -109,6 +116,13 @@ func (s *server) about(path string) error {
 func (s *server) serve(t Request) error {
 	switch t.Op {
 	case OpStat:
+		if t.Follow {
+			st, err := os.Stat(t.Path)
+			if err != nil {
+				return err
+			}
+			return s.answer(Answer{Infos: []Info{s.describe(t.Path, st)}})
+		}
 		return s.about(t.Path)
 	case OpList:
 		return s.list(t)
@@ -159,6 +173,8 @@ func (s *server) serve(t Request) error {
 		}
 		unit := int64(st.Bsize)
 		return s.answer(Answer{Space: &Space{Used: int64(st.Blocks-st.Bfree) * unit, Total: int64(st.Blocks) * unit}})
+	case OpOpen, OpRead, OpWrite, OpClose, OpAttr, OpRename, OpLink, OpSymlink, OpUnlink, OpRmdir, OpMakeDir, OpHere:
+		return s.serveFile(t)
 	}
 	return &Error{syscall.EINVAL, fmt.Sprintf("operation %q: unknown", t.Op)}
 }
@@ -410,6 +426,7 @@ func (s *server) describe(path string, st fs.FileInfo) Info {
 	i := Info{Path: path, Size: st.Size(), Mode: uint32(st.Mode().Perm()), Text: listMode(st.Mode()), Modified: st.ModTime()}
 	if sys, ok := st.Sys().(*syscall.Stat_t); ok {
 		i.Mode = sys.Mode & 0o7777
+		i.UID, i.GID = sys.Uid, sys.Gid
 		i.Owner, i.Group = s.users.name(sys.Uid), s.groups.name(sys.Gid)
 	}
 	switch {

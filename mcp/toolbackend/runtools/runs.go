@@ -204,7 +204,7 @@ func (f *Tools) ensure(ctx context.Context, r *runs.Request, sandbox session.Req
 
 // makeArtifacts makes the directory for artifacts, unless the image contains it.
 func makeArtifacts(ctx context.Context, sb *session.Sandbox) error {
-	t, err := sb.Tree(ctx, nil)
+	t, err := sb.Tree(ctx, nil, "/")
 	if err != nil {
 		return err
 	}

@@ -76,7 +76,7 @@ func (ts *Trees) Do(ctx context.Context, sb *session.Sandbox, user *runner.User,
 	}
 	ts.begin(k)
 	var err error
-	if k.Tree, err = sb.Tree(ctx, user); err != nil {
+	if k.Tree, err = sb.Tree(ctx, user, "/"); err != nil {
 		ts.mu.Lock()
 		defer ts.mu.Unlock()
 		delete(ts.busy, k)

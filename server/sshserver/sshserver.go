@@ -1,0 +1,179 @@
+// Package sshserver serves one ssh connection to a sandbox on stdin and stdout, for the ProxyCommand of a client.
+//
+//	ssh client ── pipe ── demesne ssh --stdio NAME ── runner ── sandbox
+//
+// There is no listener, no account and no key to manage. The client is authenticated by being at the other end of the pipe:
+// the user's own ssh started this process, with the user's rights, and the runner's socket admits only that user. So the
+// server accepts the authentication method "none". A password or a key would protect nothing that the same user cannot do by
+// demesne exec. The host key serves the same pipe; see hostkey.go.
+//
+//	command.go   shells and commands, with and without a terminal
+//	stream.go    their output, until the command ends
+//	files.go     sftp, by operations that a process in the sandbox performs
+//	forward.go   connections to ports of the sandbox, and what is refused
+//	agent.go     the client's ssh agent, if --forward-agent asks for it
+//
+// What the sandbox sends is data: it has flow control, bounded messages, and no path of it is opened on the host.
+package sshserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+
+	"demesne/internal/text"
+	"demesne/runner"
+	"demesne/runner/ipc"
+	"demesne/session"
+)
+
+// Prefix begins the host names of sandboxes in the block of demesne ssh --config.
+const Prefix = "demesne-"
+
+// ForwardFlag lets commands of the sandbox use the client's ssh agent.
+const ForwardFlag = "--forward-agent"
+
+// failed is the exit code of a connection that could not be served, as of every verb of demesne.
+const failed = 125
+
+// Main serves the connection of demesne ssh --stdio.
+func Main() {
+	args, forward := os.Args[1:], false
+	if len(args) > 0 && args[0] == ForwardFlag {
+		args, forward = args[1:], true
+	}
+	err := errors.New("needs the name of one sandbox")
+	if len(args) == 1 {
+		err = Serve(context.Background(), stdio{}, args[0], forward)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "demesne: ssh:", text.SafeLine(err.Error()))
+		if hint := text.HintOf(err); hint != "" {
+			fmt.Fprintln(os.Stderr, "hint:", hint)
+		}
+		os.Exit(failed)
+	}
+}
+
+// Serve serves one connection until the client ends it. Commands that still run then end as those of a killed
+// demesne exec do.
+func Serve(ctx context.Context, client net.Conn, name string, forwardAgent bool) error {
+	service := session.New(session.Options{})
+	defer service.Close()
+	c := &connection{service: service, forwardAgent: forwardAgent, opened: make(chan struct{})}
+	// The sandbox is opened while the client and this process agree on keys.
+	go c.open(ctx, name)
+	key, err := hostKey()
+	if err != nil {
+		return err
+	}
+	conf := &ssh.ServerConfig{NoClientAuth: true, ServerVersion: "SSH-2.0-demesne"}
+	conf.AddHostKey(key)
+	conn, channels, requests, err := ssh.NewServerConn(client, conf)
+	<-c.opened
+	if c.err != nil {
+		return c.err
+	}
+	if err != nil {
+		return fmt.Errorf("agree with client: %w", err)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	c.conn = conn
+	go c.requests(requests)
+	c.serve(ctx, channels)
+	return nil
+}
+
+// connection is the connection of a client to a sandbox.
+type connection struct {
+	service      *session.Service
+	forwardAgent bool
+	conn         *ssh.ServerConn
+
+	opened chan struct{} // closed when sandbox or err is set
+	box    *session.Sandbox
+	err    error
+
+	agent  agent
+	refuse sync.Map // what was refused, which is said once
+}
+
+// open opens the sandbox, which may have to be started again. A name of the ssh configuration has a prefix.
+func (c *connection) open(ctx context.Context, name string) {
+	defer close(c.opened)
+	c.box, c.err = c.service.Open(ctx, name, session.Callbacks{})
+	var e *ipc.Error
+	if errors.As(c.err, &e) && e.Code == ipc.CodeNoSuchSandbox {
+		if short, cut := strings.CutPrefix(name, Prefix); cut && runner.IsTarget(short) {
+			c.box, c.err = c.service.Open(ctx, short, session.Callbacks{})
+		}
+	}
+	if errors.As(c.err, &e) && e.Code == ipc.CodeNoSuchSandbox {
+		c.err = text.Hinted(c.err, "demesne ls lists sandboxes")
+	}
+	if c.err != nil {
+		os.Stdin.Close() // ends the agreement with the client
+	}
+}
+
+// serve serves channels until the connection ends.
+func (c *connection) serve(ctx context.Context, channels <-chan ssh.NewChannel) {
+	for n := range channels {
+		switch n.ChannelType() {
+		case "session":
+			channel, requests, err := n.Accept()
+			if err == nil {
+				go c.session(ctx, channel, requests)
+			}
+		case "direct-tcpip":
+			go c.forward(ctx, n)
+		default:
+			n.Reject(ssh.UnknownChannelType, "not served: "+text.SafeLine(n.ChannelType()))
+		}
+	}
+}
+
+// requests answers requests that belong to no channel. Listening at the client's request would make ports of the host
+// reachable from the sandbox, so it is the policy's decision: --host-port and --publish of demesne create.
+func (c *connection) requests(all <-chan *ssh.Request) {
+	for r := range all {
+		switch r.Type {
+		case "tcpip-forward", "streamlocal-forward@openssh.com":
+			c.say("-R is refused: a sandbox reaches the caller's machine only by the policy that it was created with")
+		}
+		if r.WantReply {
+			r.Reply(false, nil)
+		}
+	}
+}
+
+// say prints one line for the user, on the terminal of the client, which started this process. It says the same only once.
+func (c *connection) say(line string) {
+	if _, again := c.refuse.LoadOrStore(line, true); !again {
+		fmt.Fprint(os.Stderr, "demesne: ssh: "+line+"\r\n")
+	}
+}
+
+// stdio is the connection of a ProxyCommand. The client's end is a pipe or a socket pair, which has no deadlines.
+type stdio struct{}
+
+func (stdio) Read(b []byte) (int, error)  { return os.Stdin.Read(b) }
+func (stdio) Write(b []byte) (int, error) { return os.Stdout.Write(b) }
+func (stdio) Close() error                { return errors.Join(os.Stdin.Close(), os.Stdout.Close()) }
+func (stdio) LocalAddr() net.Addr         { return &net.UnixAddr{Name: "stdio"} }
+func (stdio) RemoteAddr() net.Addr        { return &net.UnixAddr{Name: "stdio"} }
+
+func (stdio) SetDeadline(time.Time) error      { return nil }
+func (stdio) SetReadDeadline(time.Time) error  { return nil }
+func (stdio) SetWriteDeadline(time.Time) error { return nil }
+
+var _ io.ReadWriteCloser = stdio{}
