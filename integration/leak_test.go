@@ -87,7 +87,7 @@ func (b *box) mine(s string) bool {
 }
 
 // droppings lists undocumented files in the run and home directories. The run directory keeps records of ended
-// sandboxes (a bounded number), and home keeps outputs, caches, what was typed and the last rules of --egress.
+// sandboxes (a bounded number), and home keeps outputs, caches, what was typed, the host key of ssh and the last rules of --egress.
 func (b *box) droppings() (left []string) {
 	for _, run := range []string{b.run, b.home + "/.demesne/run"} {
 		filepath.WalkDir(run, func(path string, d fs.DirEntry, err error) error {
@@ -112,7 +112,7 @@ func (b *box) droppings() (left []string) {
 	}
 	for _, d := range []string{b.home, b.home + "/.demesne"} {
 		for _, n := range names(d) {
-			kept := slices.Contains([]string{".demesne", "out", "run", "egress-rules.json", "cache", "changes", "vault", "repl", "server", "audit", "host"}, n)
+			kept := slices.Contains([]string{".demesne", "out", "run", "egress-rules.json", "cache", "changes", "vault", "repl", "server", "audit", "host", "ssh"}, n)
 			if n == "jobs" { // a server opens the store, which makes the directory of slots
 				kept = slices.Equal(names(d+"/jobs"), []string{"slots"})
 			}

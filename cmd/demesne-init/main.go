@@ -36,8 +36,14 @@ func main() {
 		}
 		os.Exit(tarball.Inside(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 	case 2:
-		if os.Args[1] == "tree" {
+		switch os.Args[1] {
+		case "tree":
 			os.Exit(fileops.Serve(os.Stdin, os.Stdout, os.Stderr))
+		case "agent":
+			if err := agent(); err != nil {
+				os.Stderr.WriteString(err.Error() + "\n")
+			}
+			os.Exit(1)
 		}
 		os.Exit(files.Serve(os.Stdin, os.Stdout))
 	}

@@ -20,7 +20,16 @@ type Stream struct {
 // connection and copies its bytes, so the host opens no socket of a sandbox. That process waits until something listens
 // on the port: end the wait by Close.
 func (s *Sandbox) Dial(ctx context.Context, port uint16) (*Stream, error) {
-	cmd := runner.Command{Argv: []string{insideProgram, "connect", strconv.Itoa(int(port))}, Dir: "/"}
+	return s.carry(ctx, "connect", strconv.Itoa(int(port)))
+}
+
+// Agent starts a process that listens on a socket in the sandbox, as an ssh agent does. The stream has the path of the
+// socket as its first line, then the requests of programs, each of which waits for its answer.
+func (s *Sandbox) Agent(ctx context.Context) (*Stream, error) { return s.carry(ctx, "agent") }
+
+// carry starts insideProgram with arguments.
+func (s *Sandbox) carry(ctx context.Context, args ...string) (*Stream, error) {
+	cmd := runner.Command{Argv: append([]string{insideProgram}, args...), Dir: "/"}
 	var pipes pipes
 	in, err1 := pipes.to(&cmd.Stdin)
 	out, err2 := pipes.from(&cmd.Stdout)

@@ -103,6 +103,72 @@ func TestServeMany(t *testing.T) {
 	}
 }
 
+// TestHandles checks parts of open files and the single calls: what they do, what they refuse, and that an error of a Write
+// leaves the stream in order.
+func TestHandles(t *testing.T) {
+	d := t.TempDir()
+	var in bytes.Buffer
+	var wants []string
+	ask := func(want string, r Request, content ...string) {
+		line, _ := json.Marshal(r)
+		in.Write(append(line, '\n'))
+		for _, c := range content {
+			in.Write(chunksOf(c))
+		}
+		wants = append(wants, want)
+	}
+	mode, size := uint32(0o640), int64(4)
+	ask("", Request{Op: OpOpen, Path: d + "/f", Flags: os.O_RDWR | os.O_CREATE | os.O_EXCL, Mode: 0o600})
+	ask("", Request{Op: OpWrite, Handle: 1, Offset: 2}, "cdef")
+	ask("", Request{Op: OpWrite, Handle: 1}, "ab")
+	ask("bad file", Request{Op: OpWrite, Handle: 7}, "lost")
+	ask("invalid", Request{Op: OpWrite, Handle: 1, Offset: -1}, "lost")
+	ask("=cde", Request{Op: OpRead, Handle: 1, Offset: 2, Size: 3})
+	ask("=f", Request{Op: OpRead, Handle: 1, Offset: 5, Size: 1 << 30})
+	ask("=", Request{Op: OpRead, Handle: 1, Offset: 99, Size: -5})
+	ask("exists", Request{Op: OpOpen, Path: d + "/f", Flags: os.O_CREATE | os.O_EXCL})
+	ask("directory", Request{Op: OpOpen, Path: d})
+	ask("invalid", Request{Op: OpOpen, Path: "/dev/null"})
+	ask("", Request{Op: OpAttr, Path: d + "/f", Attr: &Attr{Mode: &mode, Size: &size, Modified: &time.Time{}}})
+	ask("", Request{Op: OpLink, Path: d + "/f", To: d + "/g"})
+	ask("", Request{Op: OpSymlink, Path: d + "/l", To: "../.."})
+	ask("", Request{Op: OpMakeDir, Path: d + "/d", Mode: 0o700})
+	ask("exists", Request{Op: OpMakeDir, Path: d + "/d"})
+	ask("directory", Request{Op: OpUnlink, Path: d + "/d"})
+	ask("not a directory", Request{Op: OpRmdir, Path: d + "/f"})
+	ask("", Request{Op: OpRename, Path: d + "/g", To: d + "/d/h"})
+	ask("not empty", Request{Op: OpRmdir, Path: d + "/d"})
+	ask("", Request{Op: OpUnlink, Path: d + "/d/h"})
+	ask("", Request{Op: OpRmdir, Path: d + "/d"})
+	ask("invalid", Request{Op: OpAttr, Path: d})
+	ask("", Request{Op: OpClose, Handle: 1})
+	ask("bad file", Request{Op: OpRead, Handle: 1, Size: 1})
+	var out bytes.Buffer
+	if code := Serve(&in, &out); code != 0 {
+		t.Errorf("exit %d", code)
+	}
+	from := bufio.NewReader(&out)
+	for i, want := range wants {
+		_, err := ReadAnswer(from)
+		if content, ok := strings.CutPrefix(want, "="); ok && err == nil {
+			if got, err := io.ReadAll(Unchunked(from)); string(got) != content || err != nil {
+				t.Errorf("%d: %q %v, want %q", i, got, err, content)
+			}
+			continue
+		}
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%d: %v, want %q", i, err, want)
+		}
+	}
+	st, err := os.Stat(d + "/f")
+	if text, _ := os.ReadFile(d + "/f"); err != nil || string(text) != "abcd" || st.Mode().Perm() != 0o640 {
+		t.Errorf("%q %v %v", text, st, err)
+	}
+	if to, _ := os.Readlink(d + "/l"); to != "../.." {
+		t.Errorf("link to %q", to)
+	}
+}
+
 // TestChunks checks that a stream that breaks off, or is not one, ends with an error.
 func TestChunks(t *testing.T) {
 	whole := string(chunksOf(strings.Repeat("x", chunkMost+5)))

@@ -1,12 +1,94 @@
 package sshserver
 
 import (
+	"bufio"
 	"context"
+	"encoding/binary"
 	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+
+	"golang.org/x/crypto/ssh"
 )
 
-type agent struct{}
+// agentMost bounds a message of the agent's protocol.
+const agentMost = 256 << 10
 
-func (a *agent) start(ctx context.Context, c *connection) (string, error) {
-	return "", errors.New("not served")
+// agent forwards the client's ssh agent into the sandbox. A process inside listens there, and sends one request at a time;
+// each goes to the client as one message, so the sandbox never holds a connection to the agent.
+type agent struct {
+	once     sync.Once
+	variable string
+	err      error
+}
+
+// start starts the agent for all commands of the connection, and returns the variable that they need.
+func (a *agent) start(c *connection) (string, error) {
+	a.once.Do(func() { a.variable, a.err = c.listenAgent() })
+	return a.variable, a.err
+}
+
+func (c *connection) listenAgent() (string, error) {
+	stream, err := c.box.Agent(context.Background()) // until the connection ends, with this process
+	if err != nil {
+		return "", err
+	}
+	from := bufio.NewReaderSize(stream, 4096)
+	path, err := from.ReadSlice('\n')
+	if err != nil || len(path) > 256 {
+		stream.Close()
+		return "", errors.New("make socket in sandbox: no path")
+	}
+	go func() {
+		defer stream.Close()
+		for {
+			request, err := message(from)
+			if err != nil {
+				return
+			}
+			answer, err := c.ask(request)
+			if err != nil {
+				answer = failure
+			}
+			if _, err := stream.Write(answer); err != nil {
+				return
+			}
+		}
+	}()
+	return "SSH_AUTH_SOCK=" + strings.TrimSuffix(string(path), "\n"), nil
+}
+
+// failure is SSH_AGENT_FAILURE.
+var failure = []byte{0, 0, 0, 1, 5}
+
+// ask sends one request to the client's agent. It has a channel of its own: a client waits for the end of open channels.
+// A key whose use is bound to a host's session is therefore refused by the agent.
+func (c *connection) ask(request []byte) ([]byte, error) {
+	to, requests, err := c.conn.OpenChannel("auth-agent@openssh.com", nil)
+	if err != nil {
+		return nil, err
+	}
+	defer to.Close()
+	go ssh.DiscardRequests(requests)
+	if _, err := to.Write(request); err != nil {
+		return nil, err
+	}
+	return message(to)
+}
+
+// message reads one message with its length.
+func message(r io.Reader) ([]byte, error) {
+	b := make([]byte, 4)
+	if _, err := io.ReadFull(r, b); err != nil {
+		return nil, err
+	}
+	n := binary.BigEndian.Uint32(b)
+	if n == 0 || n > agentMost {
+		return nil, fmt.Errorf("read message of agent: %d bytes", n)
+	}
+	b = append(b, make([]byte, n)...)
+	_, err := io.ReadFull(r, b[4:])
+	return b, err
 }

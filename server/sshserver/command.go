@@ -153,15 +153,14 @@ func (x *command) started() session.Process {
 func (x *command) run(ctx context.Context, cmd runner.Command) {
 	defer x.channel.Close()
 	if x.agent {
-		variable, err := x.of.agent.start(ctx, x.of)
+		variable, err := x.of.agent.start(x.of)
 		if err != nil {
 			x.complain(fmt.Errorf("forward agent: %w", err))
 		} else {
 			cmd.Env = append(cmd.Env, variable)
 		}
 	}
-	var note func(string)
-	done, err := x.of.service.Exec(ctx, x.of.box.ID, session.RunOptions{Command: cmd, Streams: x}, session.Callbacks{Note: note})
+	done, err := x.of.service.Exec(ctx, x.of.box.ID, session.RunOptions{Command: cmd, Streams: x}, session.Callbacks{})
 	if err != nil {
 		x.complain(err)
 	}

@@ -2,6 +2,7 @@ package sshserver
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -17,7 +18,6 @@ import (
 	"github.com/pkg/sftp"
 	"golang.org/x/sys/unix"
 
-	"demesne/runner/client"
 	"demesne/runner/fileops"
 )
 
@@ -53,7 +53,12 @@ func (x *command) sftp(ctx context.Context) {
 type files struct {
 	ctx  context.Context
 	mu   sync.Mutex
-	tree *client.Tree
+	tree tree
+}
+
+// tree is the part of [client.Tree] that files uses.
+type tree interface {
+	Do(ctx context.Context, q fileops.Request, put func(io.Writer) error, take func(*fileops.Answer, *bufio.Reader) error) (*fileops.Answer, error)
 }
 
 func (t *files) do(q fileops.Request, put func(io.Writer) error, take func(*fileops.Answer, *bufio.Reader) error) (*fileops.Answer, error) {
@@ -61,9 +66,6 @@ func (t *files) do(q fileops.Request, put func(io.Writer) error, take func(*file
 	defer t.mu.Unlock()
 	return t.tree.Do(t.ctx, q, put, take)
 }
-
-// RealPath resolves what exists of a path. A path that does not exist stays as it is.
-func (t *files) RealPath(path string) (string, error) { return path, nil }
 
 // Fileread opens a file for reading.
 func (t *files) Fileread(r *sftp.Request) (io.ReaderAt, error) { return t.open(r, os.O_RDONLY) }
@@ -169,7 +171,7 @@ func (t *files) PosixRename(r *sftp.Request) error {
 func (t *files) StatVFS(r *sftp.Request) (*sftp.StatVFS, error) {
 	a, err := t.do(fileops.Request{Op: fileops.OpSpace, Path: r.Filepath}, nil, nil)
 	if err != nil || a.Space == nil {
-		return nil, status(cmpErr(err))
+		return nil, status(cmp.Or(err, error(unix.EIO)))
 	}
 	const block = 4096
 	free := uint64(max(0, a.Space.Total-a.Space.Used)) / block
@@ -299,14 +301,6 @@ func (i info) Mode() fs.FileMode {
 		}
 	}
 	return mode
-}
-
-// cmpErr stands in for an answer without what was asked for.
-func cmpErr(err error) error {
-	if err == nil {
-		return unix.EIO
-	}
-	return err
 }
 
 // status turns an error of the sandbox's kernel into the one that the library translates.
