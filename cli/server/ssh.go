@@ -102,7 +102,7 @@ func (o *sshOptions) server(name string) []string {
 func (o *sshOptions) start(args []string) (int, error) {
 	path, err := exec.LookPath("ssh")
 	if err != nil {
-		return 0, text.Hinted(errors.New("OpenSSH's client is not installed"), "apt install openssh-client, or demesne exec -it %s -- sh", text.SafeLine(args[len(args)-1]))
+		return 0, text.Hinted(errors.New("find ssh: not installed"), "apt install openssh-client, or demesne exec -it %s -- sh", text.SafeLine(args[len(args)-1]))
 	}
 	frontend, err := client.FindProgram(client.FrontendProgram)
 	if err != nil {

@@ -49,6 +49,7 @@ var parts = []struct {
 	{"uploads", func(m *machine) { check(uploads(m)) }},
 	{"egress", internet},
 	{"minimal", withInternet},
+	{"ssh", overSSH},
 	{"routes", routes},
 	{"agents", agentRuns},
 	{"kernels", kernels},

@@ -64,6 +64,8 @@ var homes = map[string][]string{
 	"github.com/miekg/dns":                   {"proxy"},
 	"github.com/modelcontextprotocol/go-sdk": {"mcp"},
 	"github.com/golang-jwt/":                 {"server"},
+	"golang.org/x/crypto/ssh":                {"build", "server/sshserver"},
+	"github.com/pkg/sftp":                    {"server/sshserver"},
 	"golang.org/x/time":                      {"server"},
 	"golang.org/x/crypto/acme":               {"server"},
 	"github.com/danielgtaylor/huma":          {"server/rest"},

@@ -44,6 +44,23 @@ const (
 	OpHome   Op = "home"  // finds the account Path, or makes a home directory for the sandbox's user
 )
 
+// The operations on open files, and the single calls of the kernel: a client that mounts the files, or copies a part of one,
+// needs them. Each acts on exactly one file, and makes no parents.
+const (
+	OpOpen    Op = "open"    // opens a regular file with Flags and Mode; the answer has its Handle
+	OpRead    Op = "read"    // Size bytes at Offset, as a Get; fewer at the end of the file
+	OpWrite   Op = "write"   // the bytes of a Put, at most ReadMost, at Offset
+	OpClose   Op = "close"   // of a Handle
+	OpAttr    Op = "attr"    // sets Attr
+	OpRename  Op = "rename"  // replaces To
+	OpLink    Op = "link"    // makes To, another name of Path
+	OpSymlink Op = "symlink" // makes Path, a link to To, which is text
+	OpUnlink  Op = "unlink"
+	OpRmdir   Op = "rmdir"
+	OpMakeDir Op = "makedir" // with Mode
+	OpHere    Op = "here"    // describes the directory in which the process started
+)
+
 // Request is one operation. The end of the caller's stream ends a Watch.
 type Request struct {
 	Op        Op                `json:"op"`
@@ -63,6 +80,15 @@ type Request struct {
 	Offset int64  `json:"offset,omitempty"`
 	Size   int    `json:"size,omitempty"`
 	Attr   *Attr  `json:"attr,omitempty"`
+}
+
+// Attr has the attributes that an OpAttr sets; nil: unchanged.
+type Attr struct {
+	Size     *int64     `json:"size,omitempty"`
+	Mode     *uint32    `json:"mode,omitempty"` // permission bits
+	Owner    *Owner     `json:"owner,omitempty"`
+	Accessed *time.Time `json:"accessed,omitempty"`
+	Modified *time.Time `json:"modified,omitempty"`
 }
 
 // Owner has the ids of a user of the sandbox.

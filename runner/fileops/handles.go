@@ -12,23 +12,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The operations on open files, and the single calls of the kernel: a client that mounts the files, or copies a part of one,
-// needs them. Each acts on exactly one file, and makes no parents.
-const (
-	OpOpen    Op = "open"    // opens a regular file with Flags and Mode; the answer has its Handle
-	OpRead    Op = "read"    // Size bytes at Offset, as a Get; fewer at the end of the file
-	OpWrite   Op = "write"   // the bytes of a Put, at most ReadMost, at Offset
-	OpClose   Op = "close"   // of a Handle
-	OpAttr    Op = "attr"    // sets Attr
-	OpRename  Op = "rename"  // replaces To
-	OpLink    Op = "link"    // makes To, another name of Path
-	OpSymlink Op = "symlink" // makes Path, a link to To, which is text
-	OpUnlink  Op = "unlink"
-	OpRmdir   Op = "rmdir"
-	OpMakeDir Op = "makedir" // with Mode
-	OpHere    Op = "here"    // describes the directory in which the process started
-)
-
 // Bounds of open files. A handle is a descriptor of the process in the sandbox.
 const (
 	ReadMost   = 256 << 10 // bytes of a Read or a Write
@@ -37,15 +20,6 @@ const (
 
 // openFlags are the flags of open(2) that a caller may set.
 const openFlags = unix.O_WRONLY | unix.O_RDWR | unix.O_CREAT | unix.O_EXCL | unix.O_TRUNC | unix.O_APPEND
-
-// Attr has the attributes that an OpAttr sets; nil: unchanged.
-type Attr struct {
-	Size     *int64     `json:"size,omitempty"`
-	Mode     *uint32    `json:"mode,omitempty"` // permission bits
-	Owner    *Owner     `json:"owner,omitempty"`
-	Accessed *time.Time `json:"accessed,omitempty"`
-	Modified *time.Time `json:"modified,omitempty"`
-}
 
 // serveFile serves the operations of this file.
 func (s *server) serveFile(t Request) error {
@@ -61,14 +35,14 @@ func (s *server) serveFile(t Request) error {
 		}
 		return s.about(dir)
 	}
-	if err := single(t); err != nil {
+	if err := t.single(); err != nil {
 		return &fs.PathError{Op: string(t.Op), Path: t.Path, Err: err}
 	}
 	return s.answer(Answer{})
 }
 
 // single performs an operation that is one call of the kernel, or a few on one file.
-func single(t Request) error {
+func (t Request) single() error {
 	switch t.Op {
 	case OpAttr:
 		return t.Attr.set(t.Path)

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"sync"
 
 	"golang.org/x/crypto/ssh"
 )
@@ -16,20 +15,9 @@ import (
 // agentMost bounds a message of the agent's protocol.
 const agentMost = 256 << 10
 
-// agent forwards the client's ssh agent into the sandbox. A process inside listens there, and sends one request at a time;
-// each goes to the client as one message, so the sandbox never holds a connection to the agent.
-type agent struct {
-	once     sync.Once
-	variable string
-	err      error
-}
-
-// start starts the agent for all commands of the connection, and returns the variable that they need.
-func (a *agent) start(c *connection) (string, error) {
-	a.once.Do(func() { a.variable, a.err = c.listenAgent() })
-	return a.variable, a.err
-}
-
+// listenAgent forwards the client's ssh agent into the sandbox, and returns the variable that commands need. A process inside
+// listens there, and sends one request at a time. Each goes to the client as one message, so the sandbox never holds a
+// connection to the agent.
 func (c *connection) listenAgent() (string, error) {
 	stream, err := c.box.Agent(context.Background()) // until the connection ends, with this process
 	if err != nil {

@@ -153,7 +153,7 @@ func (x *command) started() session.Process {
 func (x *command) run(ctx context.Context, cmd runner.Command) {
 	defer x.channel.Close()
 	if x.agent {
-		variable, err := x.of.agent.start(x.of)
+		variable, err := x.of.agent()
 		if err != nil {
 			x.complain(fmt.Errorf("forward agent: %w", err))
 		} else {
@@ -213,4 +213,15 @@ func (x *command) complain(err error) {
 		end = "\r\n"
 	}
 	io.WriteString(x.channel.Stderr(), "demesne: ssh: "+text.SafeLine(err.Error())+end)
+}
+
+// sftp serves the subsystem to its end.
+func (x *command) sftp(ctx context.Context) {
+	defer x.channel.Close()
+	if err := serveFiles(ctx, x.of.box, x.channel); err != nil {
+		x.complain(err)
+		x.status(failed)
+		return
+	}
+	x.status(0)
 }

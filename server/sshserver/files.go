@@ -16,38 +16,39 @@ import (
 	"time"
 
 	"github.com/pkg/sftp"
+	"golang.org/x/crypto/ssh"
 	"golang.org/x/sys/unix"
 
 	"demesne/runner/fileops"
+	"demesne/session"
 )
 
-// sftp serves the subsystem sftp. A process in the sandbox performs each operation, as the sandbox's user: the sandbox's
+// serveFiles serves the subsystem sftp. A process in the sandbox performs each operation, as the sandbox's user: the sandbox's
 // kernel resolves each path and link, and no image has to bring a program for it.
-func (x *command) sftp(ctx context.Context) {
-	defer x.channel.Close()
-	tree, err := x.of.box.Tree(ctx, nil, "")
+func serveFiles(ctx context.Context, box *session.Sandbox, channel ssh.Channel) error {
+	tree, err := box.Tree(ctx, nil, "")
 	if err != nil {
-		x.complain(err)
-		x.status(failed)
-		return
+		return err
 	}
 	defer tree.Close()
 	t := &files{ctx: ctx, tree: tree}
 	here, err := t.do(fileops.Request{Op: fileops.OpHere, Path: "."}, nil, nil)
 	if err != nil || len(here.Infos) != 1 {
-		x.complain(fmt.Errorf("find directory: %w", err))
-		x.status(failed)
-		return
+		return fmt.Errorf("find directory: %w", cmp.Or(err, error(unix.EIO)))
 	}
-	server := sftp.NewRequestServer(x.channel, sftp.Handlers{FileGet: t, FilePut: t, FileCmd: t, FileList: t},
+	server := sftp.NewRequestServer(half{channel}, sftp.Handlers{FileGet: t, FilePut: t, FileCmd: t, FileList: t},
 		sftp.WithStartDirectory(here.Infos[0].Path), sftp.WithRSMaxTxPacket(fileops.ReadMost))
 	defer server.Close()
-	code := uint32(0)
 	if err := server.Serve(); err != nil && !errors.Is(err, io.EOF) {
-		code = 1
+		return fmt.Errorf("serve sftp: %w", err)
 	}
-	x.status(code)
+	return nil
 }
+
+// half is a channel whose Close leaves room for the exit code.
+type half struct{ ssh.Channel }
+
+func (h half) Close() error { return h.CloseWrite() }
 
 // files are the handlers of the sftp server. The process in the sandbox performs one operation at a time.
 type files struct {

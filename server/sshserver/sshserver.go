@@ -7,13 +7,14 @@
 // server accepts the authentication method "none". A password or a key would protect nothing that the same user cannot do by
 // demesne exec. The host key serves the same pipe; see hostkey.go.
 //
-//	command.go   shells and commands, with and without a terminal
-//	stream.go    their output, until the command ends
-//	files.go     sftp, by operations that a process in the sandbox performs
-//	forward.go   connections to ports of the sandbox, and what is refused
-//	agent.go     the client's ssh agent, if --forward-agent asks for it
+//	connection.go  the sandbox, and lines for the user
+//	command.go     shells and commands, with and without a terminal
+//	stream.go      their output, until the command ends
+//	files.go       sftp, by operations that a process in the sandbox performs
+//	forward.go     connections to ports of the sandbox, and what is refused
+//	agent.go       the client's ssh agent, if --forward-agent asks for it
 //
-// What the sandbox sends is data: it has flow control, bounded messages, and no path of it is opened on the host.
+// The sandbox sends only data: bounded messages under the client's flow control. No path of it is opened on the host.
 package sshserver
 
 import (
@@ -23,15 +24,12 @@ import (
 	"io"
 	"net"
 	"os"
-	"strings"
 	"sync"
 	"time"
 
 	"golang.org/x/crypto/ssh"
 
 	"demesne/internal/text"
-	"demesne/runner"
-	"demesne/runner/ipc"
 	"demesne/session"
 )
 
@@ -63,12 +61,13 @@ func Main() {
 	}
 }
 
-// Serve serves one connection until the client ends it. Commands that still run then end as those of a killed
-// demesne exec do.
+// Serve serves one connection until the client ends it. Commands that still run then end, as with a killed
+// demesne exec.
 func Serve(ctx context.Context, client net.Conn, name string, forwardAgent bool) error {
 	service := session.New(session.Options{})
 	defer service.Close()
 	c := &connection{service: service, forwardAgent: forwardAgent, opened: make(chan struct{})}
+	c.agent = sync.OnceValues(c.listenAgent)
 	// The sandbox is opened while the client and this process agree on keys.
 	go c.open(ctx, name)
 	key, err := hostKey()
@@ -91,38 +90,6 @@ func Serve(ctx context.Context, client net.Conn, name string, forwardAgent bool)
 	go c.requests(requests)
 	c.serve(ctx, channels)
 	return nil
-}
-
-// connection is the connection of a client to a sandbox.
-type connection struct {
-	service      *session.Service
-	forwardAgent bool
-	conn         *ssh.ServerConn
-
-	opened chan struct{} // closed when sandbox or err is set
-	box    *session.Sandbox
-	err    error
-
-	agent  agent
-	refuse sync.Map // what was refused, which is said once
-}
-
-// open opens the sandbox, which may have to be started again. A name of the ssh configuration has a prefix.
-func (c *connection) open(ctx context.Context, name string) {
-	defer close(c.opened)
-	c.box, c.err = c.service.Open(ctx, name, session.Callbacks{})
-	var e *ipc.Error
-	if errors.As(c.err, &e) && e.Code == ipc.CodeNoSuchSandbox {
-		if short, cut := strings.CutPrefix(name, Prefix); cut && runner.IsTarget(short) {
-			c.box, c.err = c.service.Open(ctx, short, session.Callbacks{})
-		}
-	}
-	if errors.As(c.err, &e) && e.Code == ipc.CodeNoSuchSandbox {
-		c.err = text.Hinted(c.err, "demesne ls lists sandboxes")
-	}
-	if c.err != nil {
-		os.Stdin.Close() // ends the agreement with the client
-	}
 }
 
 // serve serves channels until the connection ends.
@@ -153,13 +120,6 @@ func (c *connection) requests(all <-chan *ssh.Request) {
 		if r.WantReply {
 			r.Reply(false, nil)
 		}
-	}
-}
-
-// say prints one line for the user, on the terminal of the client, which started this process. It says the same only once.
-func (c *connection) say(line string) {
-	if _, again := c.refuse.LoadOrStore(line, true); !again {
-		fmt.Fprint(os.Stderr, "demesne: ssh: "+line+"\r\n")
 	}
 }
 
