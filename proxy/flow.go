@@ -34,11 +34,14 @@ func (p *Proxy) ask(via string, q policy.Query) *flow {
 	p.flows.Add(1)
 	q.Later = q.Method == "" && p.shapeOf(q).readable()
 	d := p.decide(q)
-	if q.Later && d.Raw() { // its requests cannot be read
+	if q.Later && d.Raw() && p.aging.registry(q) == "" { // its requests cannot be read
 		q.Later = false
 		d = p.decide(q)
 	}
 	f := &flow{p: p, q: q, d: d}
+	if d.Allowed && p.aging.registry(q) != "" && q.Port != 80 && q.Port != 443 {
+		f.d = policy.Decision{Rule: d.Rule, Reason: fmt.Sprintf("--package-age cannot read port %d of a package registry", q.Port)}
+	}
 	f.rec = Record{Time: time.Now(), Via: via, Host: q.Host(), Port: q.Port}
 	if q.Method != "" {
 		f.rec.Request = fmt.Sprintf("%s %.500s", q.Method, q.Path)
@@ -138,7 +141,7 @@ const (
 
 // shape depends on the port, because clients choose the protocol by it.
 func (f *flow) shape() shape {
-	if f.d.Raw() {
+	if f.d.Raw() && f.p.aging.registry(f.q) == "" {
 		return anything
 	}
 	return f.p.shapeOf(f.q)
@@ -149,6 +152,8 @@ func (p *Proxy) shapeOf(q policy.Query) shape {
 	case q.Name.IsZero():
 		return anything
 	case p.secrets.has(q):
+		return httpsFor
+	case q.Port == 443 && p.aging.registry(q) != "":
 		return httpsFor
 	case q.Port == 443:
 		return tlsFor

@@ -167,6 +167,9 @@ func (f *forwarder) serve(w http.ResponseWriter, r *http.Request, q policy.Query
 			}
 		},
 	}))
+	if f.serveAged(w, r, fl) {
+		return
+	}
 	r.URL.Scheme, r.URL.Host = fl.url().Scheme, fl.url().Host
 	r.Host = r.URL.Host
 	if q.Port == 80 || q.Port == 443 {

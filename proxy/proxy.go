@@ -41,6 +41,7 @@ type Config struct {
 	CA       []byte                             // Proxy.Authority of the proxy that this one replaces; nil: make a new CA
 	Roots    *x509.CertPool                     // roots that verify the hosts of secrets and routes; nil: the host's roots
 	Routes   []Route                            // HTTP services on the sandbox's loopback; see Proxy.ServeRoute
+	Aging    *Aging                             // nil: packages may have any age
 	Group    Group                              // nil: the sandbox is in no group
 	Approve  Approver                           // nil: names that no rule covers are denied
 	Log      io.Writer                          // receives one Record as JSON a line; nil: no log
@@ -94,7 +95,8 @@ type Proxy struct {
 	flows   atomic.Int64 // flows that have not ended
 	secrets secrets
 	hidden  *redact.Values // values of the secrets
-	issuer  *issuer        // nil without secrets
+	issuer  *issuer        // nil without secrets and Aging
+	aging   *aging         // nil: packages may have any age
 
 	web     func() *web         // starts the HTTP servers once
 	started atomic.Pointer[web] // set by web once it has started
@@ -129,7 +131,8 @@ func New(c Config) (*Proxy, error) {
 	p.log = newJournal(c)
 	p.log.hidden = p.hidden
 	p.spent.before, p.spent.tell = slices.Clone(c.Spent), c.Spend
-	if len(p.secrets) > 0 {
+	p.aging = newAging(c.Aging)
+	if len(p.secrets) > 0 || p.aging != nil {
 		var err error
 		if p.issuer, err = newIssuer(c.Sandbox, c.CA); err != nil {
 			return nil, fmt.Errorf("make proxy: %w", err)

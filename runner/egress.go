@@ -60,6 +60,11 @@ type Egress struct {
 
 	Trust Trust `json:"trust,omitzero"` // in addition to the authorities that the sandbox's files trust
 
+	// PackageAge is the least age of the packages that registries offer, but for those named in PackageAgeExcept; 0: any.
+	PackageAge       Duration          `json:"package_age,omitempty"`
+	PackageAgeExcept []string          `json:"package_age_except,omitempty"`
+	Registries       map[string]string `json:"registries,omitempty"` // hosts of mirrors, and the kind of each: see policy.Registry
+
 	Routes []Route  `json:"routes,omitempty"` // HTTP services that the proxy provides on the sandbox's loopback
 	Listen []uint16 `json:"listen,omitempty"` // ports of a OneShot sandbox's loopback that the caller serves: see [client.Sandbox.Listener]
 }

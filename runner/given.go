@@ -58,6 +58,7 @@ func (spec Spec) Arguments() []Argument {
 		add("group", e.Group)
 		add("go proxy", flagWord(e.GoProxy))
 		add("ask", e.Ask.timeWord())
+		add("package age", e.PackageAge.timeWord())
 		add("routes", RouteWords(e.Routes))
 		add("listeners", listenWords(e.Listen))
 	}

@@ -350,6 +350,9 @@ func (c CreateOptions) requested(st *pending) ([]runner.Argument, error) {
 			add(flag.name, "yes")
 		}
 	}
+	if e.PackageAge > 0 {
+		add("package age", e.PackageAge.String())
+	}
 	add("routes", runner.RouteWords(e.Routes))
 	if e.File != "" {
 		word, err := fileWord(e.File)

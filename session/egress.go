@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os/exec"
 	"slices"
+	"strings"
 	"time"
 
 	"demesne/internal/text"
@@ -32,6 +33,9 @@ type Egress struct {
 
 	// Ask is how long a connection waits for Callbacks.Ask; 0: no questions.
 	Ask time.Duration
+
+	PackageAge       time.Duration // least age of packages; 0: any. See runner.Egress
+	PackageAgeExcept []string      // names of packages that may be younger
 
 	Secrets []runner.Secret `json:"-"` // in addition to Options.Secrets. A restart takes Options.SecretsOf's
 
@@ -114,8 +118,40 @@ func (g *egressResolver) settings(ctx context.Context, e Egress) (*runner.Egress
 	}
 	to.Upstream, to.Trust, to.Secrets = upstream(g.getenv), trust(g.getenv, r.CAs), secrets
 	to.Learn, to.OpenWithInputs, to.Gateway, to.Ask = e.Learn, e.OpenWithInputs, e.Gateway, runner.Duration(e.Ask)
+	if err := g.aged(&to, e); err != nil {
+		return nil, r, err
+	}
 	to.Routes, to.Listen, to.Group = e.Routes, e.Listen, e.Group
 	return &to, r, nil
+}
+
+// The operator's bound on the age of packages. No caller can lower it, or add exceptions to it.
+const (
+	VarPackageAge       = "DEMESNE_PACKAGE_AGE"
+	varPackageAgeExcept = "DEMESNE_PACKAGE_AGE_EXCEPT"
+)
+
+// aged sets the age of packages: the higher one of the caller's and the operator's, with that one's exceptions.
+func (g *egressResolver) aged(to *runner.Egress, e Egress) error {
+	least, except := e.PackageAge, e.PackageAgeExcept
+	if word := g.getenv(VarPackageAge); word != "" {
+		bound, err := text.ParseAge(word)
+		if err != nil {
+			return fmt.Errorf("%s %q: %w", VarPackageAge, word, err)
+		}
+		own := strings.FieldsFunc(g.getenv(varPackageAgeExcept), func(r rune) bool { return r == ',' || r == ' ' })
+		switch {
+		case least < bound:
+			least, except = bound, own
+		default:
+			except = slices.DeleteFunc(slices.Clone(except), func(name string) bool { return !slices.Contains(own, name) })
+		}
+	}
+	to.PackageAge, to.PackageAgeExcept = runner.Duration(least), except
+	if least == 0 {
+		to.Registries = nil
+	}
+	return nil
 }
 
 // restart adds to a restarted sandbox what no file stores; see client.Options.

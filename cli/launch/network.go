@@ -30,6 +30,8 @@ type Network struct {
 	Learn, Ask     bool
 	askTime        time.Duration // 0: runner.AskTime
 	goProxy        bool
+	packageAge     time.Duration // 0: any
+	ageExcept      []string
 	Publish        []runner.Port
 	secrets        map[string]*secret
 	order          []string // names of secrets, in the order of their flags
@@ -49,6 +51,10 @@ func (n *Network) Flags() cmdline.Flags {
 			Help: "take mode and rules from a policy file, in TOML"},
 		{Group: app.GroupNetwork, Long: "go-proxy", Set: cmdline.On(&n.goProxy),
 			Help: "provide a Go module proxy inside, at 127.0.0.1:8087, and set GOPROXY; package-managers includes it"},
+		{Group: app.GroupNetwork, Long: "package-age", Arg: "AGE", Set: cmdline.Age(&n.packageAge),
+			Help: "hide versions of npm's, Python's, Go's and Rust's packages that are younger, such as 7d, and refuse their files"},
+		{Group: app.GroupNetwork, Long: "package-age-except", Arg: "NAME", Repeat: true, Set: cmdline.List(&n.ageExcept, nil),
+			Help: "a package that may be younger"},
 		{Group: app.GroupNetwork, Long: "learn", Set: cmdline.On(&n.Learn),
 			Help: "allow all public destinations and log them, for demesne egress suggest; not with inputs"},
 		{Group: app.GroupNetwork, Long: "allow-open-with-inputs", Set: cmdline.On(&n.openWithInputs),
@@ -155,7 +161,8 @@ func parsePort(s string) (uint16, bool) {
 
 // egress returns the egress options for package session.
 func (n *Network) egress() session.Egress {
-	e := session.Egress{Mode: n.Mode, File: n.File, Allow: n.Allow, Deny: n.deny, GoProxy: n.goProxy, Learn: n.Learn, OpenWithInputs: n.openWithInputs, Group: n.Group}
+	e := session.Egress{Mode: n.Mode, File: n.File, Allow: n.Allow, Deny: n.deny, GoProxy: n.goProxy, Learn: n.Learn, OpenWithInputs: n.openWithInputs, Group: n.Group,
+		PackageAge: n.packageAge, PackageAgeExcept: n.ageExcept}
 	if n.Ask {
 		e.Ask = n.waits()
 	}

@@ -36,6 +36,14 @@ func Bytes(to *int64) func(string) error {
 	}
 }
 
+// Age returns a setter for an age such as 7d or 36h.
+func Age(to *time.Duration) func(string) error {
+	return func(s string) (err error) {
+		*to, err = text.ParseAge(s)
+		return err
+	}
+}
+
 // Duration returns a setter for 90, 90s or 1m30s. A bare number is seconds, as in timeout(1).
 func Duration(to *time.Duration) func(string) error {
 	return func(s string) error {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 
 	"demesne/proxy"
 	"demesne/proxy/policy"
@@ -21,6 +22,7 @@ type egress struct {
 	upstream *proxy.Upstream
 	secrets  []proxy.Secret
 	routes   []proxy.Route
+	aging    *proxy.Aging
 }
 
 // compile parses what a sandbox may reach.
@@ -49,6 +51,12 @@ func compile(asked runner.Egress) (*egress, error) {
 			return nil, err
 		}
 		e.routes = append(e.routes, route)
+	}
+	if asked.PackageAge > 0 {
+		e.aging = &proxy.Aging{Least: time.Duration(asked.PackageAge), Except: asked.PackageAgeExcept, Registries: map[string]policy.Registry{}}
+		for host, kind := range asked.Registries {
+			e.aging.Registries[host] = policy.Registry(kind)
+		}
 	}
 	return e, nil
 }

@@ -35,6 +35,16 @@ type mirror struct {
 	rule       policy.Rule
 }
 
+// registryOf returns the kind and the host of a mirror whose packages have times.
+func registryOf(m mirror) (policy.Registry, string) {
+	name, ok := m.rule.Name()
+	if !ok {
+		return "", ""
+	}
+	kinds := map[string]policy.Registry{"npm": policy.NPMRegistry, "pip": policy.PyPIRegistry, "go": policy.GoRegistry, "cargo": policy.CratesSparse}
+	return kinds[m.tool], name.String()
+}
+
 // most bounds how many bytes of a file are read. Configuration is written by hand.
 const most = 1 << 20
 

@@ -49,6 +49,12 @@ func (c *call) rules() (runner.EgressRules, error) {
 		r.Notes = notes
 		for _, m := range found {
 			r.Allow = append(r.Allow, m.rule.Words())
+			if kind, name := registryOf(m); kind != "" {
+				if r.Registries == nil {
+					r.Registries = map[string]string{}
+				}
+				r.Registries[name] = string(kind)
+			}
 		}
 		r.Env, r.CAs = c.host.handIn(), c.host.authorities()
 		// The sandbox's own module proxy asks public servers, and the caller's go does not.

@@ -133,7 +133,7 @@ func (s *server) fill(x *sandbox, b proxyclient.Serve, m *ipc.Message) (*proxycl
 	}
 	e.hold(past)
 	c := proxy.Config{
-		Sandbox: b.Sandbox, Policy: e.policy, V4: b.V4, V6: b.V6, Upstream: e.upstream, Secrets: e.secrets, Routes: e.routes,
+		Sandbox: b.Sandbox, Policy: e.policy, V4: b.V4, V6: b.V6, Upstream: e.upstream, Secrets: e.secrets, Routes: e.routes, Aging: e.aging,
 		CA: past.CA, Generation: past.Generation, Limits: proxy.Limits{Connections: connections(descriptors())},
 	}
 	s.note(&c, b)

@@ -43,7 +43,7 @@ func Ecosystems() []Ecosystem {
 		{"npm", "npmjs.org", []string{"registry"}, "443"},
 		{"yarn", "yarnpkg.com", []string{"registry"}, "443"},
 		{"node headers", "nodejs.org", []string{""}, "443"},
-		{"PyPI", "pypi.org", []string{""}, "443"},
+		{"PyPI", pypiZone, []string{""}, "443"},
 		{"PyPI files", "pythonhosted.org", []string{"files"}, "443"},
 		{"conda", "anaconda.com", []string{"repo"}, "443"},
 		{"conda channels", "anaconda.org", []string{"conda"}, "443"},
@@ -51,9 +51,52 @@ func Ecosystems() []Ecosystem {
 		{"Debian", "debian.org", []string{"deb", "security"}, "80,443"},
 		{"Ubuntu", "ubuntu.com", []string{"archive", "security", "ports"}, "80,443"},
 		{"Alpine", "alpinelinux.org", []string{"dl-cdn"}, "80,443"},
-		{"crates", "crates.io", []string{"index", "static"}, "443"},
+		{"crates", cratesZone, []string{cratesLabel, "static"}, "443"},
 		{"RubyGems", "rubygems.org", []string{"", "index"}, "443"},
 	}
+}
+
+// Registry is a kind of package registry, by the format of its metadata.
+type Registry string
+
+// The kinds of registries whose versions have times.
+const (
+	NPMRegistry  Registry = "npm"
+	PyPIRegistry Registry = "pypi"
+	PyPIFiles    Registry = "pypi files"
+	GoRegistry   Registry = "go"
+	CratesSparse Registry = "crates"
+	CratesFiles  Registry = "crates files"
+)
+
+// Names returns the kind of the registry whose names k uses: files have the names of their index.
+func (k Registry) Names() Registry {
+	name, _, _ := strings.Cut(string(k), " ")
+	return Registry(name)
+}
+
+// The hosts that answer questions about files of other hosts.
+const (
+	pypiZone    = "pypi.org"
+	cratesZone  = "crates.io"
+	cratesLabel = "index"
+	PyPIIndex   = pypiZone
+	CratesIndex = cratesLabel + "." + cratesZone
+)
+
+// Registries returns the hosts of the table whose versions have times.
+func Registries() map[string]Registry {
+	kinds := map[string][]Registry{ // by ecosystem, one for each of its labels
+		"npm": {NPMRegistry}, "yarn": {NPMRegistry}, "PyPI": {PyPIRegistry}, "PyPI files": {PyPIFiles},
+		"Go modules and checksums": {GoRegistry}, "crates": {CratesSparse, CratesFiles},
+	}
+	all := map[string]Registry{}
+	for _, e := range Ecosystems() {
+		for i, kind := range kinds[e.Name] {
+			all[e.Hosts()[i]] = kind
+		}
+	}
+	return all
 }
 
 // Hosts returns the names of the ecosystem's servers, one for each label.

@@ -24,7 +24,9 @@ import (
 	"maps"
 	"os"
 	"sync"
+	"time"
 
+	"demesne/internal/text"
 	"demesne/netns"
 	"demesne/runner"
 	"demesne/runner/api"
@@ -258,11 +260,14 @@ func (w *Egress) Env(certFile, javaStore string) []string {
 
 // Word returns the receipt's words for the plan, such as "open" or "filtered: 2 rules, 1 route, group shop".
 func (w *Egress) Word() string {
-	text := word(w.session.Plan(), len(w.asked.Routes))
+	said := word(w.session.Plan(), len(w.asked.Routes))
 	if w.place != nil {
-		text += ", group " + w.asked.Group
+		said += ", group " + w.asked.Group
 	}
-	return text
+	if age := w.asked.PackageAge; age > 0 {
+		said += ", packages of at least " + text.FormatAge(time.Duration(age))
+	}
+	return said
 }
 
 func word(p proxyclient.Plan, routes int) string {

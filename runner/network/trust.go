@@ -14,7 +14,7 @@ import (
 var anchors = []string{"/usr/local/share/ca-certificates", "/etc/pki/ca-trust/source/anchors"}
 
 // Trust returns the additional certificate authorities of a sandbox with egress: the caller's, the machine's own and, with
-// secrets, the proxy's, which terminates TLS for them. The host's tree already has the machine's own, but some programs find
+// secrets or PackageAge, the proxy's, which terminates TLS for them. The host's tree already has the machine's own, but some programs find
 // them there only by a variable. An image without certificates gets the host's. A nil w is a sandbox without egress: it trusts
 // nothing more.
 func (w *Egress) Trust(image bool) (*rootfs.Trust, error) {
@@ -22,7 +22,7 @@ func (w *Egress) Trust(image bool) (*rootfs.Trust, error) {
 		return nil, nil
 	}
 	t := &rootfs.Trust{Extra: slices.Clone(w.asked.Trust.PEM), Host: w.asked.Trust.Host}
-	if len(w.asked.Secrets) > 0 {
+	if len(w.asked.Secrets) > 0 || w.asked.PackageAge > 0 {
 		plan, err := w.Settled()
 		if err != nil {
 			return nil, err

@@ -1,0 +1,645 @@
+package proxy
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"demesne/internal/text"
+	"demesne/proxy/age"
+	"demesne/proxy/policy"
+)
+
+// Aging hides the versions of packages that are younger than a bound. For the hosts of registries the proxy ends TLS, as for
+// those of secrets. It answers requests for metadata itself, by what the registry says, filtered by package age. It refuses
+// files of young versions, which a lock file may name. What it cannot judge it refuses.
+type Aging struct {
+	Least      time.Duration
+	Except     []string                   // names of packages that may be young
+	Registries map[string]policy.Registry // hosts of mirrors; those of package policy are known
+	Now        func() time.Time           // nil: time.Now
+}
+
+// aging is the state of an Aging: what the proxy learned about versions and files.
+type aging struct {
+	Aging
+	known map[string]policy.Registry
+
+	mu    sync.Mutex
+	times map[string]time.Time // by registry, package and version, or by address of a file
+	large sync.Mutex           // held while large metadata is in memory
+}
+
+// Bounds of what is remembered, and of metadata of which several may be in memory.
+const (
+	mostTimes = 1 << 18
+	largeMeta = 4 << 20
+)
+
+func newAging(a *Aging) *aging {
+	if a == nil {
+		return nil
+	}
+	g := &aging{Aging: *a, known: policy.Registries(), times: map[string]time.Time{}}
+	for host, kind := range a.Registries {
+		if g.known[host] == "" {
+			g.known[host] = kind
+		}
+	}
+	if g.Now == nil {
+		g.Now = time.Now
+	}
+	return g
+}
+
+// registry returns the kind of registry at q, or "".
+func (g *aging) registry(q policy.Query) policy.Registry {
+	if g == nil || q.Name.IsZero() {
+		return ""
+	}
+	return g.known[q.Name.String()]
+}
+
+func (g *aging) bound() age.Bound { return age.Bound{Least: g.Least, Now: g.Now()} }
+
+func (g *aging) excepted(name string) bool {
+	return slices.ContainsFunc(g.Except, func(e string) bool { return samePackage(e) == samePackage(name) })
+}
+
+// samePackage returns the spelling that all names of one package share. It spells a name as Python's registry compares names, and crates' too. npm's and Go's names stay apart by it, except
+// for "-", "_" and ".".
+func samePackage(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r == '_' || r == '.' {
+			return '-'
+		}
+		return r
+	}, strings.ToLower(s))
+}
+
+func (g *aging) learn(prefix string, times age.Times) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(g.times)+len(times) > mostTimes {
+		clear(g.times)
+	}
+	for k, t := range times {
+		g.times[prefix+k] = t
+	}
+}
+
+func (g *aging) time(key string) (time.Time, bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	t, ok := g.times[key]
+	return t, ok
+}
+
+// aged is one request to a registry.
+type aged struct {
+	*aging
+	f    *forwarder
+	w    http.ResponseWriter
+	r    *http.Request
+	flow *flow
+	pkg  string
+
+	holds bool // aging.large
+}
+
+// serveAged answers a request to a registry, or reports that it may be forwarded.
+func (f *forwarder) serveAged(w http.ResponseWriter, r *http.Request, fl *flow) (done bool) {
+	g := f.p.aging
+	kind := g.registry(fl.q)
+	if kind == "" {
+		return false
+	}
+	x := &aged{aging: g, f: f, w: w, r: r, flow: fl}
+	path := r.URL.EscapedPath()
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		return false // audits and searches of npm
+	}
+	for _, h := range []string{"If-None-Match", "If-Modified-Since", "If-Range"} { // of what an earlier proxy may have let through
+		r.Header.Del(h)
+	}
+	switch kind {
+	case policy.NPMRegistry:
+		return x.npm(path)
+	case policy.PyPIRegistry, policy.PyPIFiles:
+		return x.pypi(path, kind)
+	case policy.GoRegistry:
+		return x.golang(path)
+	}
+	return x.crates(path)
+}
+
+// npm serves /NAME and /@SCOPE/NAME, and files at NAME/-/FILE.tgz.
+func (x *aged) npm(path string) bool {
+	if strings.HasPrefix(path, "/-/") {
+		return false
+	}
+	before, file, isFile := strings.Cut(path, "/-/")
+	name := npmName(before)
+	if name == "" {
+		return x.refuse("not the address of a package")
+	}
+	if x.pkg = name; x.excepted(name) {
+		return false
+	}
+	if !isFile {
+		x.r.Header.Set("Accept", "application/json") // the short form has no times
+		return x.metadata(path, "application/json", func(body []byte) ([]byte, error) {
+			out, times, err := age.NPM(body, x.bound())
+			x.learn(x.key(""), times)
+			return out, err
+		})
+	}
+	base := name[strings.LastIndexByte(name, '/')+1:]
+	version, ok := strings.CutPrefix(strings.TrimSuffix(file, ".tgz"), base+"-")
+	if !ok {
+		return x.refuse("not the file of a version")
+	}
+	return x.file(version, func() error {
+		return x.look(x.flow, before, "application/json", func(body []byte) error {
+			_, times, err := age.NPM(body, x.bound())
+			x.learn(x.key(""), times)
+			return err
+		})
+	})
+}
+
+// npmName returns the package of the path of a packument, which a mirror's directory may precede.
+func npmName(path string) string {
+	plain, err := url.PathUnescape(path)
+	if err != nil {
+		return ""
+	}
+	parts := strings.Split(strings.Trim(plain, "/"), "/")
+	last := len(parts) - 1
+	if last > 0 && strings.HasPrefix(parts[last-1], "@") {
+		return parts[last-1] + "/" + parts[last]
+	}
+	return parts[last]
+}
+
+// pypi serves pages at simple/NAME/, and files.
+func (x *aged) pypi(path string, kind policy.Registry) bool {
+	_, name, isPage := strings.Cut(path, "/simple/")
+	name = strings.TrimSuffix(name, "/")
+	switch {
+	case isPage && name == "" || path == "/simple":
+		return false // the list of all projects
+	case isPage && strings.Contains(name, "/"):
+		return x.refuse("not the page of a project")
+	case isPage:
+		if x.pkg = name; x.excepted(name) {
+			return false
+		}
+		return x.page(path)
+	case strings.HasPrefix(path, "/pypi/"):
+		return x.refuse("only the simple API has the times of files")
+	}
+	file := path[strings.LastIndexByte(path, '/')+1:]
+	x.pkg = projectOf(file)
+	if x.pkg == "" {
+		return x.refuse("not a file of a project")
+	}
+	if x.excepted(x.pkg) {
+		return false
+	}
+	at := *x.flow.url()
+	at.Host = x.flow.q.Host()
+	key := strings.TrimSuffix(at.String()+path, ".metadata")
+	return x.fileAt(key, func() error {
+		if kind != policy.PyPIFiles {
+			return errors.New("the page of its project was not read before")
+		}
+		name, err := policy.ParseName(policy.PyPIIndex)
+		if err != nil {
+			return err
+		}
+		fl := x.f.p.ask("http", policy.Query{Name: name, Port: 443, Method: http.MethodGet, Path: "/simple/" + samePackage(x.pkg) + "/"})
+		defer fl.end()
+		if !fl.d.Allowed {
+			return errors.New(fl.d.Reason)
+		}
+		fl.encrypted = true
+		return x.look(fl, fl.q.Path, age.JSONType, func(body []byte) error {
+			_, _, times, err := age.PyPI(body, &url.URL{Scheme: "https", Host: fl.q.Host(), Path: fl.q.Path}, x.bound())
+			x.learn("", times)
+			return err
+		})
+	})
+}
+
+// page serves the page of a project, in the form that the client wants.
+func (x *aged) page(path string) bool {
+	inJSON := strings.Contains(x.r.Header.Get("Accept"), age.JSONType)
+	kind := "text/html; charset=utf-8"
+	if inJSON {
+		kind = age.JSONType
+	}
+	x.r.Header.Set("Accept", age.JSONType)
+	at := *x.flow.url()
+	at.Host, at.Path = x.flow.q.Host(), path
+	return x.metadata(path, kind, func(body []byte) ([]byte, error) {
+		out, page, times, err := age.PyPI(body, &at, x.bound())
+		x.learn("", times)
+		if !inJSON {
+			out = page
+		}
+		return out, err
+	})
+}
+
+// projectOf returns the project of a file's name: NAME-VERSION-….whl, or NAME-VERSION.tar.gz.
+func projectOf(file string) string {
+	file = strings.TrimSuffix(file, ".metadata")
+	if wheel, ok := strings.CutSuffix(file, ".whl"); ok {
+		name, _, _ := strings.Cut(wheel, "-")
+		return name
+	}
+	for _, end := range []string{".tar.gz", ".zip", ".tar.bz2", ".tgz", ".egg"} {
+		if name, ok := strings.CutSuffix(file, end); ok {
+			if i := strings.LastIndexByte(name, '-'); i > 0 {
+				return name[:i]
+			}
+		}
+	}
+	return ""
+}
+
+// golang serves a module proxy.
+func (x *aged) golang(path string) bool {
+	if strings.HasPrefix(path, "/sumdb/") {
+		return false
+	}
+	module, file, ok := strings.Cut(path, "/@v/")
+	if latest, found := strings.CutSuffix(path, "/@latest"); found {
+		module, file, ok = latest, "", true
+	}
+	if !ok {
+		return x.refuse("not the address of a module")
+	}
+	if x.pkg = moduleName(module); x.excepted(x.pkg) {
+		return false
+	}
+	switch {
+	case file == "":
+		return x.latest(module)
+	case file == "list":
+		return x.metadata(path, "text/plain; charset=utf-8", func(body []byte) ([]byte, error) { return x.oldOf(module, body) })
+	case strings.HasSuffix(file, ".info"):
+		return x.metadata(path, "application/json", func(body []byte) ([]byte, error) {
+			version, at, err := age.GoInfo(body)
+			if err == nil && x.bound().Young(at) {
+				err = &youngError{version, at}
+			}
+			return body, err
+		})
+	}
+	version := strings.TrimSuffix(strings.TrimSuffix(file, ".mod"), ".zip")
+	return x.file(version, func() error { return x.lookModule(module, version) })
+}
+
+// moduleName undoes the escapes of a module proxy: !a is A.
+func moduleName(path string) string {
+	var b strings.Builder
+	up := false
+	for _, c := range strings.TrimPrefix(path, "/") {
+		if c == '!' {
+			up = true
+			continue
+		}
+		if up {
+			c, up = c-'a'+'A', false
+		}
+		b.WriteRune(c)
+	}
+	return b.String()
+}
+
+// lookModule learns the time of one version.
+func (x *aged) lookModule(module, version string) error {
+	return x.look(x.flow, module+"/@v/"+version+".info", "application/json", func(body []byte) error {
+		_, at, err := age.GoInfo(body)
+		if err == nil {
+			x.learn(x.key(""), age.Times{version: at})
+		}
+		return err
+	})
+}
+
+// judged is how many versions of a module are judged, the highest first. Lower ones stay in the list, and are judged when
+// their files are asked for.
+const judged = 16
+
+// oldOf returns a list of versions without the young ones among the highest.
+func (x *aged) oldOf(module string, body []byte) ([]byte, error) {
+	all, err := age.GoList(body)
+	if err != nil {
+		return nil, err
+	}
+	young := map[int]bool{}
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for i, v := range all[:min(len(all), judged)] {
+		wg.Go(func() {
+			at, known := x.time(x.key(v))
+			if !known && x.lookModule(module, v) == nil {
+				at, _ = x.time(x.key(v))
+			}
+			if x.bound().Young(at) {
+				mu.Lock()
+				young[i] = true
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	var out bytes.Buffer
+	for i, v := range all {
+		if !young[i] {
+			fmt.Fprintln(&out, v)
+		}
+	}
+	return out.Bytes(), nil
+}
+
+// latest answers with the latest version that is old enough.
+func (x *aged) latest(module string) bool {
+	return x.metadata(module+"/@latest", "application/json", func(body []byte) ([]byte, error) {
+		version, at, err := age.GoInfo(body)
+		if err != nil || !x.bound().Young(at) {
+			return body, err
+		}
+		var best string
+		err = x.look(x.flow, module+"/@v/list", "text/plain", func(body []byte) error {
+			old, err := x.oldOf(module, body)
+			best, _, _ = strings.Cut(string(old), "\n")
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		if best == "" {
+			return nil, &youngError{version, at}
+		}
+		err = x.look(x.flow, module+"/@v/"+best+".info", "application/json", func(b []byte) error { body = b; return nil })
+		if err == nil {
+			if version, at, err = age.GoInfo(body); err == nil && x.bound().Young(at) {
+				err = &youngError{version, at}
+			}
+		}
+		return body, err
+	})
+}
+
+// crates serves the sparse index and files.
+func (x *aged) crates(path string) bool {
+	parts := strings.Split(strings.Trim(path, "/"), "/")
+	last := len(parts) - 1
+	if parts[last] == "config.json" {
+		return false
+	}
+	if version, ok := strings.CutSuffix(parts[last], ".crate"); ok && last > 0 {
+		version, ok = strings.CutPrefix(version, parts[last-1]+"-")
+		x.pkg = strings.ToLower(parts[last-1])
+		return x.crate(version, ok)
+	}
+	if parts[last] == "download" && last > 1 {
+		x.pkg = strings.ToLower(parts[last-2])
+		return x.crate(parts[last-1], true)
+	}
+	x.pkg = strings.ToLower(parts[last])
+	if !strings.HasSuffix(path, "/"+indexPath(x.pkg)) {
+		return x.refuse("not the address of a crate")
+	}
+	if x.excepted(x.pkg) {
+		return false
+	}
+	return x.metadata(path, "text/plain", func(body []byte) ([]byte, error) {
+		out, times, err := age.Crates(body, x.bound())
+		x.learn(x.key(""), times)
+		return out, err
+	})
+}
+
+// crate serves the file of a version. The index that has its time may be on another host.
+func (x *aged) crate(version string, ok bool) bool {
+	if !ok {
+		return x.refuse("not the file of a version")
+	}
+	if x.excepted(x.pkg) {
+		return false
+	}
+	return x.file(version, func() error {
+		name, err := policy.ParseName(policy.CratesIndex)
+		if err != nil {
+			return err
+		}
+		fl := x.f.p.ask("http", policy.Query{Name: name, Port: 443, Method: http.MethodGet, Path: "/" + indexPath(x.pkg)})
+		defer fl.end()
+		if !fl.d.Allowed {
+			return errors.New(fl.d.Reason)
+		}
+		fl.encrypted = true
+		return x.look(fl, fl.q.Path, "text/plain", func(body []byte) error {
+			_, times, err := age.Crates(body, x.bound())
+			x.learn(x.key(""), times)
+			return err
+		})
+	})
+}
+
+// indexPath returns the path of a crate in an index.
+func indexPath(name string) string {
+	low := strings.ToLower(name)
+	switch len(low) {
+	case 0:
+		return ""
+	case 1, 2:
+		return fmt.Sprintf("%d/%s", len(low), low)
+	case 3:
+		return "3/" + low[:1] + "/" + low
+	}
+	return low[:2] + "/" + low[2:4] + "/" + low
+}
+
+// key is where the time of a version is remembered.
+func (x *aged) key(version string) string {
+	return string(x.known[x.flow.q.Name.String()].Names()) + " " + x.pkg + " " + version
+}
+
+// youngError reports that a version is too young.
+type youngError struct {
+	version string
+	at      time.Time
+}
+
+func (e *youngError) Error() string { return "version " + e.version + " is too young" }
+
+// file forwards the request for a file, unless its version is young. look learns the times of the package.
+func (x *aged) file(version string, look func() error) bool {
+	return x.judge(x.key(version), version, look)
+}
+
+// fileAt is file for a file that is known by its address.
+func (x *aged) fileAt(key string, look func() error) bool {
+	return x.judge(key, key[strings.LastIndexByte(key, '/')+1:], look)
+}
+
+func (x *aged) judge(key, what string, look func() error) bool {
+	at, known := x.time(key)
+	if !known {
+		if err := look(); err != nil && !age.IsNone(err) {
+			return x.refuse("its age is unknown: %v", err)
+		}
+		at, _ = x.time(key)
+	}
+	if b := x.bound(); b.Young(at) {
+		return x.young(what, at)
+	}
+	return false
+}
+
+// young answers with 403, and says how old the version is, and which flag allows it.
+func (x *aged) young(what string, at time.Time) bool {
+	return x.refuse("%s: %s, and --package-age wants %s; --package-age-except %s allows it", what, x.bound().Says(at), text.FormatAge(x.Least), x.pkg)
+}
+
+// refuse answers with 403.
+func (x *aged) refuse(format string, args ...any) bool {
+	what := "package"
+	if x.pkg != "" {
+		what = fmt.Sprintf("package %.100q", x.pkg)
+	}
+	x.flow.deny("%s: %s", what, fmt.Sprintf(format, args...))
+	http.Error(x.w, x.flow.message(), http.StatusForbidden)
+	return true
+}
+
+// metadata answers with filtered metadata. Another answer of the registry than 200 is passed on, with the address of a
+// redirect.
+func (x *aged) metadata(path, kind string, filter func([]byte) ([]byte, error)) bool {
+	defer x.release()
+	resp, body, err := x.fetch(x.flow, path, x.r.Header)
+	var out []byte
+	if err == nil && resp.StatusCode == http.StatusOK {
+		out, err = filter(body)
+	}
+	var young *youngError
+	switch {
+	case errors.As(err, &young):
+		return x.young("version "+young.version, young.at)
+	case age.IsNone(err):
+		return x.refuse("%v: --package-age wants %s; --package-age-except %s allows it", err, text.FormatAge(x.Least), x.pkg)
+	case err != nil:
+		x.flow.rec.Error = err.Error()
+		http.Error(x.w, "demesne: --package-age: "+err.Error(), http.StatusBadGateway)
+		return true
+	}
+	h := x.w.Header()
+	if resp.StatusCode != http.StatusOK {
+		out, kind = body, resp.Header.Get("Content-Type")
+		if to := resp.Header.Get("Location"); to != "" {
+			h.Set("Location", to)
+		}
+	}
+	h.Set("Content-Type", kind)
+	h.Set("Cache-Control", "no-cache") // a version becomes old enough meanwhile
+	h.Set("Content-Length", fmt.Sprint(len(out)))
+	x.flow.rec.Reason += "; --package-age " + text.FormatAge(x.Least)
+	x.w.WriteHeader(resp.StatusCode)
+	if x.r.Method == http.MethodGet {
+		n, _ := x.w.Write(out)
+		x.flow.in.Add(int64(n))
+	}
+	return true
+}
+
+// look reads metadata for the proxy itself.
+func (x *aged) look(fl *flow, path, accept string, take func([]byte) error) error {
+	header := http.Header{"Accept": {accept}}
+	if fl == x.flow { // a mirror may want a credential
+		header["Authorization"] = x.r.Header["Authorization"]
+	}
+	defer x.release()
+	resp, body, err := x.fetch(fl, path, header)
+	if err != nil {
+		return err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("the registry answered %d", resp.StatusCode)
+	}
+	return take(body)
+}
+
+// release lets another request have large metadata.
+func (x *aged) release() {
+	if x.holds {
+		x.holds = false
+		x.large.Unlock()
+	}
+}
+
+// fetch requests metadata. Large metadata of one request at a time is in memory, until release. Go's is never large: several
+// answers are read for one request.
+func (x *aged) fetch(fl *flow, path string, header http.Header) (*http.Response, []byte, error) {
+	ctx, cancel := awaitAnswer(x.r.Context(), x.f.p.ctx)
+	defer cancel()
+	u := fl.url()
+	to := u.Scheme + "://" + u.Host + path
+	r, err := http.NewRequestWithContext(context.WithValue(ctx, flowKey{}, fl), http.MethodGet, to, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, name := range []string{"Accept", "Authorization", "User-Agent"} {
+		if v := header[name]; len(v) > 0 {
+			r.Header[name] = v
+		}
+	}
+	r.Header.Set("Accept-Encoding", "gzip")
+	if fl.q.Port == 80 || fl.q.Port == 443 {
+		r.Host = hostHeader(fl.q)
+	}
+	resp, err := x.f.transport.RoundTrip(r)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer resp.Body.Close()
+	from := io.Reader(resp.Body)
+	switch coding := resp.Header.Get("Content-Encoding"); coding {
+	case "":
+	case "gzip":
+		if from, err = gzip.NewReader(resp.Body); err != nil {
+			return nil, nil, err
+		}
+	default:
+		return nil, nil, fmt.Errorf("the registry compressed its answer by %.20q", coding)
+	}
+	body, err := io.ReadAll(io.LimitReader(from, largeMeta))
+	if err == nil && len(body) == largeMeta {
+		if x.holds || x.known[fl.q.Name.String()] == policy.GoRegistry {
+			return nil, nil, errors.New("the metadata is too large")
+		}
+		x.large.Lock()
+		x.holds = true
+		var rest []byte
+		rest, err = io.ReadAll(io.LimitReader(from, age.Most-largeMeta+1))
+		body = append(body, rest...)
+	}
+	if len(body) > age.Most {
+		err = fmt.Errorf("the metadata is larger than %d MiB", age.Most>>20)
+	}
+	return resp, body, err
+}
