@@ -142,7 +142,10 @@ func TestSSHFiles(t *testing.T) {
 		}
 		return r.stdout
 	}
-	inside := func(script string) string { t.Helper(); return works("", "ssh", append(conf, "demesne-build", script)...) }
+	inside := func(script string) string {
+		t.Helper()
+		return works("", "ssh", append(conf, "demesne-build", script)...)
+	}
 	works("", "scp", append(conf, "-rp", b.dir+"/src", "demesne-build:")...)
 	if got := inside("src/run; sha256sum < src/deep/er/file"); got != works("", "sh", "-c", "sh "+b.dir+"/src/run; sha256sum < "+b.dir+"/src/deep/er/file") {
 		t.Errorf("scp: %q", got)

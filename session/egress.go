@@ -128,7 +128,7 @@ func (g *egressResolver) settings(ctx context.Context, e Egress) (*runner.Egress
 // The operator's bound on the age of packages. No caller can lower it, or add exceptions to it.
 const (
 	VarPackageAge       = "DEMESNE_PACKAGE_AGE"
-	varPackageAgeExcept = "DEMESNE_PACKAGE_AGE_EXCEPT"
+	VarPackageAgeExcept = "DEMESNE_PACKAGE_AGE_EXCEPT"
 )
 
 // aged sets the age of packages: the higher one of the caller's and the operator's, with that one's exceptions.
@@ -139,7 +139,7 @@ func (g *egressResolver) aged(to *runner.Egress, e Egress) error {
 		if err != nil {
 			return fmt.Errorf("%s %q: %w", VarPackageAge, word, err)
 		}
-		own := strings.FieldsFunc(g.getenv(varPackageAgeExcept), func(r rune) bool { return r == ',' || r == ' ' })
+		own := strings.FieldsFunc(g.getenv(VarPackageAgeExcept), func(r rune) bool { return r == ',' || r == ' ' })
 		switch {
 		case least < bound:
 			least, except = bound, own

@@ -46,7 +46,7 @@ var (
 		agent_text agent_tools agent_transcript agent_tree agent_workspace
 		build build_input build_mounts build_output build_progress build_remote build_shapes build_warm
 		code_files codes devcontainer devcontainer_compose devcontainer_features docs doors
-		egress_goproxy egress_learn egress_load egress_peers egress_tools egress_trust examples examples_build halfway
+		egress_age egress_goproxy egress_learn egress_load egress_peers egress_tools egress_trust examples examples_build halfway
 		image_archive image_config image_gc image_maps image_metadata image_pull image_refused image_registry image_root
 		image_store installers jupyter
 		mcp_ask mcp_client mcp_code mcp_commands mcp_egress mcp_frontends mcp_image mcp_jobs mcp_model mcp_modern

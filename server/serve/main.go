@@ -17,11 +17,13 @@ import (
 	"demesne/internal/cmdline"
 	"demesne/internal/fsutil"
 	"demesne/internal/procself"
+	"demesne/internal/text"
 	"demesne/server/serve/approve"
 	"demesne/server/serve/program"
 	"demesne/server/serve/settings"
 	"demesne/server/serve/tokens"
 	"demesne/server/servecmd"
+	"demesne/session"
 )
 
 // Main executes the command line of the process, and exits.
@@ -67,6 +69,9 @@ func run(args []string, out, errs io.Writer) int {
 	case len(rest) > 0:
 		report(errs, serveVerb, fmt.Errorf("unexpected argument %q", rest[0]))
 		return exitUsage
+	}
+	if o.PackageAge > 0 { // for the sessions of this process, and of those that it starts
+		os.Setenv(session.VarPackageAge, text.FormatAge(o.PackageAge))
 	}
 	return report(errs, serveVerb, program.Serve(procself.Ending(), o, out, errs))
 }

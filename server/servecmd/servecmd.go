@@ -30,6 +30,7 @@ type Options struct {
 	Access
 	TLS
 	session.Bounds
+	PackageAge time.Duration // 0: any
 
 	LogRequests            bool
 	HostPolicy             string
@@ -102,6 +103,8 @@ func Flags(o *Options) cmdline.Flags {
 	}
 	all = append(all, accessFlags(o)...)
 	all = append(all, BoundFlags(&o.Bounds)...)
+	all = append(all, cmdline.Flag{Group: groupBounds, Long: "package-age", Arg: "AGE", Env: session.VarPackageAge, Set: cmdline.Age(&o.PackageAge),
+		Help: "least age of the packages that registries offer to sandboxes, such as 7d; no caller can lower it (default any)"})
 	all = append(all, operationFlags(o)...)
 	for i := range all {
 		if f := &all[i]; f.Env == "" && f.Long != "env" && f.Long != "page" {
