@@ -153,8 +153,8 @@ func TestSSHFiles(t *testing.T) {
 	works("", "scp", append(conf, "-rp", "demesne-build:src", b.dir+"/back")...)
 	works("", "diff", "-r", b.dir+"/src", b.dir+"/back")
 	works("", "scp", append(conf, "-O", "demesne-build:/workspace/src/run", b.dir+"/legacy")...) // scp's own protocol
-	works("", "rsync", "-a", "-e", "demesne ssh", b.dir+"/src/", "build:/workspace/synced/")
-	works("", "rsync", "-a", "--delete", "-e", "demesne ssh", "build:synced/", b.dir+"/synced/")
+	works("", "rsync", "-rlpt", "-e", "demesne ssh", b.dir+"/src/", "build:/workspace/synced/")
+	works("", "rsync", "-rlpt", "--delete", "-e", "demesne ssh", "build:synced/", b.dir+"/synced/")
 	works("", "diff", "-r", b.dir+"/src", b.dir+"/synced")
 
 	inside("ln -s " + b.dir + "/canary link; ln -s / root; ln -s ../../../../../.." + b.dir + " up; mkfifo fifo; : > plain; chmod 600 plain")

@@ -40,7 +40,7 @@ The user name is ignored: commands run as the sandbox's user. -L reaches ports o
 				{Says: "get a shell", Line: "demesne ssh build"},
 				{Says: "reach a server of the sandbox at port 8080 here", Line: "demesne ssh -N -L 8080:localhost:80 build"},
 				{Says: "let editors, scp and git use ssh", Line: "demesne ssh --config >> ~/.ssh/config"},
-				{Says: "copy a directory", Line: `rsync -a -e "demesne ssh" src/ build:/workspace/src/`},
+				{Says: "copy a directory", Line: `rsync -rlpt -e "demesne ssh" src/ build:/workspace/src/`},
 			},
 			Operand: cmdline.Sandbox, Raw: true,
 		},
