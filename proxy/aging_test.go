@@ -75,15 +75,15 @@ func (w *registryWorld) serve(rw http.ResponseWriter, r *http.Request) {
 	answers := map[string]string{
 		"/left": `{"name":"left","dist-tags":{"latest":"2.0.0","next":"3.0.0-a","old":"1.0.0"},"time":{"created":"x","modified":"y","1.0.0":"` + oldTime + `","1.1.0-rc":"` + oldTime + `","2.0.0":"` + youngTime + `","3.0.0-a":"` + youngTime + `","0.9.0":"` + youngTime + `"},
 			"versions":{"1.0.0":{"dist":{"integrity":"sha512-old==","signatures":[ {"sig" :"s"}]}},"1.1.0-rc":{},"2.0.0":{"dist":{"integrity":"young"}},"3.0.0-a":{}, "4.0.0":{}},"readme":"r"}`,
-		"/@s/right":    `{"time":{"1.0.0":"` + youngTime + `"},"versions":{"1.0.0":{}},"dist-tags":{"latest":"1.0.0"}}`,
-		"/notimes":     `{"versions":{"1.0.0":{}}}`,
-		"/simple/pkg/": `{"meta":{"api-version":"1.1"},"name":"pkg","versions":["1.0","2.0"],"files":[{"filename":"pkg-1.0-py3-none-any.whl","url":"` + files + `/packages/aa/pkg-1.0-py3-none-any.whl","hashes":{"sha256":"0ld"},"requires-python":">=3.8","upload-time":"` + oldTime + `"},{"filename":"pkg-2.0.tar.gz","url":"` + files + `/packages/bb/pkg-2.0.tar.gz","hashes":{"sha256":"y0ung"},"upload-time":"` + youngTime + `"}]}`,
+		"/@s/right":                             `{"time":{"1.0.0":"` + youngTime + `"},"versions":{"1.0.0":{}},"dist-tags":{"latest":"1.0.0"}}`,
+		"/notimes":                              `{"versions":{"1.0.0":{}}}`,
+		"/simple/pkg/":                          `{"meta":{"api-version":"1.1"},"name":"pkg","versions":["1.0","2.0"],"files":[{"filename":"pkg-1.0-py3-none-any.whl","url":"` + files + `/packages/aa/pkg-1.0-py3-none-any.whl","hashes":{"sha256":"0ld"},"requires-python":">=3.8","upload-time":"` + oldTime + `"},{"filename":"pkg-2.0.tar.gz","url":"` + files + `/packages/bb/pkg-2.0.tar.gz","hashes":{"sha256":"y0ung"},"upload-time":"` + youngTime + `"}]}`,
 		"/packages/aa/pkg-1.0-py3-none-any.whl": "old wheel", "/packages/bb/pkg-2.0.tar.gz": "young sdist", "/packages/aa/pkg-1.0-py3-none-any.whl.metadata": "metadata",
 		"/left/-/left-1.0.0.tgz": "old tarball", "/left/-/left-2.0.0.tgz": "young tarball",
 		"/go.test/!mod/@v/list": "v1.0.0\nv1.1.0\nv1.2.0-pre\n", "/go.test/!mod/@latest": `{"Version":"v1.1.0","Time":"` + youngTime + `"}`,
 		"/go.test/!mod/@v/v1.0.0.info": `{"Version":"v1.0.0","Time":"` + oldTime + `"}`, "/go.test/!mod/@v/v1.1.0.info": `{"Version":"v1.1.0","Time":"` + youngTime + `"}`, "/go.test/!mod/@v/v1.2.0-pre.info": `{"Version":"v1.2.0-pre","Time":"` + youngTime + `"}`,
 		"/go.test/!mod/@v/v1.0.0.zip": "old zip", "/go.test/!mod/@v/v1.1.0.zip": "young zip", "/go.test/!mod/@v/v1.1.0.mod": "young mod",
-		"/in/fl/inflector": `{"name":"Inflector","vers":"1.0.0","cksum":"c0ld","pubtime":"` + oldTime + `"}` + "\n" + `{"name":"Inflector","vers":"1.1.0","cksum":"y","pubtime":"` + youngTime + `"}` + "\n" + `{"name":"Inflector","vers":"0.1.0","cksum":"n"}` + "\n",
+		"/in/fl/inflector":                        `{"name":"Inflector","vers":"1.0.0","cksum":"c0ld","pubtime":"` + oldTime + `"}` + "\n" + `{"name":"Inflector","vers":"1.1.0","cksum":"y","pubtime":"` + youngTime + `"}` + "\n" + `{"name":"Inflector","vers":"0.1.0","cksum":"n"}` + "\n",
 		"/crates/Inflector/Inflector-1.0.0.crate": "old crate", "/crates/Inflector/Inflector-1.1.0.crate": "young crate", "/crates/Inflector/1.1.0/download": "young crate", "/config.json": `{"dl":"x"}`,
 		"/-/ping": "{}",
 	}
@@ -135,7 +135,7 @@ func TestAging(t *testing.T) {
 		hasNone string
 	}{
 		{policy.NPMRegistry, "/left", 200, `"integrity":"sha512-old=="|{"sig":"s"}|"latest":"1.0.0"|"old":"1.0.0"|"created":"x"|"readme":"r"|1.1.0-rc`, "2.0.0|3.0.0|4.0.0|next|0.9.0|young"},
-				{policy.NPMRegistry, "/@s/right", 403, "every version is too young|--package-age wants 7d|--package-age-except @s/right", ""},
+		{policy.NPMRegistry, "/@s/right", 403, "every version is too young|--package-age wants 7d|--package-age-except @s/right", ""},
 		{policy.NPMRegistry, "/notimes", 502, "no times", ""},
 		{policy.NPMRegistry, "/none", 404, "", ""},
 		{policy.NPMRegistry, "/-/ping", 200, "{}", ""},
