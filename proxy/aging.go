@@ -34,6 +34,7 @@ type aging struct {
 
 	mu    sync.Mutex
 	times map[string]time.Time // by registry, package and version, or by address of a file
+	small chan struct{}        // has an entry for each request whose metadata is in memory
 	large sync.Mutex           // held while large metadata is in memory
 }
 
@@ -41,13 +42,15 @@ type aging struct {
 const (
 	mostTimes = 1 << 18
 	largeMeta = 4 << 20
+	mostMeta  = 8       // requests of a sandbox
+	goMeta    = 1 << 20 // of Go's module proxy, whose lists and times are small
 )
 
 func newAging(a *Aging) *aging {
 	if a == nil {
 		return nil
 	}
-	g := &aging{Aging: *a, known: policy.Registries(), times: map[string]time.Time{}}
+	g := &aging{Aging: *a, known: policy.Registries(), times: map[string]time.Time{}, small: make(chan struct{}, mostMeta)}
 	for host, kind := range a.Registries {
 		if g.known[host] == "" {
 			g.known[host] = kind
@@ -111,7 +114,7 @@ type aged struct {
 	flow *flow
 	pkg  string
 
-	holds bool // aging.large
+	holds, counts bool // aging.large, an entry of aging.small
 }
 
 // serveAged answers a request to a registry, or reports that it may be forwarded.
@@ -249,16 +252,20 @@ func (x *aged) look(fl *flow, path, accept string, take func([]byte) error) erro
 	return take(body)
 }
 
-// release lets another request have large metadata.
+// release lets other requests have metadata in memory.
 func (x *aged) release() {
 	if x.holds {
 		x.holds = false
 		x.large.Unlock()
 	}
+	if x.counts {
+		x.counts = false
+		<-x.small
+	}
 }
 
-// fetch requests metadata. Large metadata of one request at a time is in memory, until release. Go's is never large: several
-// answers are read for one request.
+// fetch requests metadata, which counts until release: a sandbox must not fill the memory of the process. Go's is small, and
+// several answers are read for one request.
 func (x *aged) fetch(fl *flow, path string, header http.Header) (*http.Response, []byte, error) {
 	ctx, cancel := awaitAnswer(x.r.Context(), x.f.p.ctx)
 	defer cancel()
@@ -273,7 +280,9 @@ func (x *aged) fetch(fl *flow, path string, header http.Header) (*http.Response,
 			r.Header[name] = v
 		}
 	}
-	r.Header.Set("Accept-Encoding", "gzip")
+	if x.f.p.hidden == nil { // or hide could not read it
+		r.Header.Set("Accept-Encoding", "gzip")
+	}
 	if fl.q.Port == 80 || fl.q.Port == 443 {
 		r.Host = hostHeader(fl.q)
 	}
@@ -281,7 +290,18 @@ func (x *aged) fetch(fl *flow, path string, header http.Header) (*http.Response,
 	if err != nil {
 		return nil, nil, err
 	}
+	fl.hide(resp)
 	defer resp.Body.Close()
+	isGo, most := x.known[fl.q.Name.String()] == policy.GoRegistry, int64(goMeta)
+	if !isGo {
+		most = largeMeta
+		select {
+		case x.small <- struct{}{}:
+			x.counts = true
+		case <-ctx.Done():
+			return nil, nil, context.Cause(ctx)
+		}
+	}
 	from := io.Reader(resp.Body)
 	switch coding := resp.Header.Get("Content-Encoding"); coding {
 	case "":
@@ -292,9 +312,9 @@ func (x *aged) fetch(fl *flow, path string, header http.Header) (*http.Response,
 	default:
 		return nil, nil, fmt.Errorf("the registry compressed its answer by %.20q", coding)
 	}
-	body, err := io.ReadAll(io.LimitReader(from, largeMeta))
-	if err == nil && len(body) == largeMeta {
-		if x.holds || x.known[fl.q.Name.String()] == policy.GoRegistry {
+	body, err := io.ReadAll(io.LimitReader(from, most))
+	if err == nil && int64(len(body)) == most {
+		if isGo {
 			return nil, nil, errors.New("the metadata is too large")
 		}
 		x.large.Lock()

@@ -91,6 +91,7 @@ func (w *registryWorld) serve(rw http.ResponseWriter, r *http.Request) {
 		http.Redirect(rw, r, "/simple/pkg/", http.StatusMovedPermanently)
 		return
 	}
+	answers["/echo"] = `{"time":{"1.0.0":"` + oldTime + `"},"versions":{"1.0.0":{}},"readme":"` + r.Header.Get("Authorization") + `"}`
 	text, ok := answers[r.URL.EscapedPath()]
 	if !ok {
 		http.NotFound(rw, r)
@@ -251,5 +252,20 @@ func TestAgingJSON(t *testing.T) {
 	}
 	if err := json.Unmarshal([]byte(body), &doc); err != nil || len(doc.Files) != 1 || doc.Files[0].Filename != "pkg-1.0-py3-none-any.whl" || strings.Join(doc.Versions, " ") != "1.0" {
 		t.Errorf("%v: %s", err, body)
+	}
+}
+
+// TestAgingSecret checks that a registry gets the value of a secret, and that the proxy's own answer does not have it.
+func TestAgingSecret(t *testing.T) {
+	w := newRegistries(t)
+	w.begin(t, "none")
+	s, err := NewSecret("TOKEN", value, hostOf(policy.NPMRegistry), "Authorization")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.proxy.secrets, w.proxy.hidden = secrets{s}, secrets{s}.values()
+	code, body := w.get(policy.NPMRegistry, "/echo", "Authorization", "Bearer "+s.Placeholder())
+	if code != 200 || strings.Contains(body, value) || !strings.Contains(body, `"readme":"Bearer `) || strings.Contains(body, s.Placeholder()) {
+		t.Errorf("%d %s", code, body)
 	}
 }
