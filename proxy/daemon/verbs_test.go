@@ -88,15 +88,15 @@ func TestRules(t *testing.T) {
 		"/p.toml":         "mode = \"package-managers\"\nallow = [\"a.test:443\"]\ndeny = [\"b.test\"]\n",
 		"/bad.toml":       "mode = \"opne\"\nallow = [\"*.com\"]\n",
 	}, nil)
-	handed := []string{"npm_config_registry=https://npm.corp.test/"}
+	handed, kinds := []string{"npm_config_registry=https://npm.corp.test/"}, map[string]string{"npm.corp.test": "npm"}
 	for _, c := range []struct {
 		mode, file string
 		want       runner.EgressRules
 	}{
 		{"", "", runner.EgressRules{Egress: runner.Egress{Mode: "none"}}},
 		{"open", "", runner.EgressRules{Egress: runner.Egress{Mode: "open"}}},
-		{"package-managers", "", runner.EgressRules{Egress: runner.Egress{Mode: "package-managers", GoProxy: true, Allow: []string{"npm.corp.test:443"}}, Env: handed}},
-		{"", "/p.toml", runner.EgressRules{Egress: runner.Egress{Mode: "package-managers", GoProxy: true, Allow: []string{"a.test:443", "npm.corp.test:443"}, Deny: []string{"b.test"}}, Env: handed}},
+		{"package-managers", "", runner.EgressRules{Egress: runner.Egress{Mode: "package-managers", GoProxy: true, Allow: []string{"npm.corp.test:443"}, Registries: kinds}, Env: handed}},
+		{"", "/p.toml", runner.EgressRules{Egress: runner.Egress{Mode: "package-managers", GoProxy: true, Allow: []string{"a.test:443", "npm.corp.test:443"}, Deny: []string{"b.test"}, Registries: kinds}, Env: handed}},
 		{"none", "/p.toml", runner.EgressRules{Egress: runner.Egress{Mode: "none", Allow: []string{"a.test:443"}, Deny: []string{"b.test"}}}},
 	} {
 		k := &call{host: h, mode: c.mode}
