@@ -22,34 +22,38 @@ import (
 	"demesne/integration/fixture"
 )
 
-// cluster is a box whose programs run as an ordinary user without subordinate ids, on the submitting machine of a Slurm cluster.
+// cluster is a box whose programs run as an ordinary user without subordinate ids, on the submitting machine of a cluster.
 type cluster struct {
 	*box
-	state string // of Slurm
+	on    string // the place of its jobs
+	state string // of the engine
 	cmd   *exec.Cmd
 }
 
 // player has an entry in passwd, which Slurm needs, but none in subuid.
 const player = "games"
 
-func newCluster(t *testing.T) *cluster {
+// newCluster starts the cluster that clusters/NAME.sh makes.
+func newCluster(t *testing.T, name string, prepare func(*cluster)) *cluster {
 	t.Helper()
 	need(t, os.Getuid() == 0, "root, to start a cluster")
-	for _, p := range []string{"slurmctld", "slurmd", "munged", "nsenter", "setpriv"} {
+	for _, p := range []string{"nsenter", "setpriv"} {
 		program(t, p)
 	}
 	b := newBox(t)
-	c := &cluster{box: b, state: b.dir + "/slurm"}
+	c := &cluster{box: b, on: name, state: b.dir + "/" + name}
+	prepare(c)
 	for _, d := range []string{b.home, b.run, b.dir + "/k"} {
 		if err := os.Chown(d, 5, 60); err != nil { // Debian's ids of games
 			t.Fatal(err)
 		}
 	}
-	script, err := filepath.Abs("clusters/slurm.sh")
+	script, err := filepath.Abs("clusters/" + name + ".sh")
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.cmd = b.command(script, c.state, "sh", "-c", "echo ready; exec cat")
+	c.cmd = exec.Command(script, c.state, "sh", "-c", "echo ready; exec cat") // as long as the test
+	c.cmd.Dir = b.dir
 	c.cmd.Env = append(os.Environ(), "PATH="+os.Getenv("PATH")+":/usr/sbin:/sbin")
 	var errs bytes.Buffer
 	c.cmd.Stderr = &errs
@@ -68,7 +72,7 @@ func newCluster(t *testing.T) *cluster {
 	b.keepsJobs()
 	b.inside = []string{"nsenter", "--target", c.child(c.cmd.Process.Pid), "--net", "--mount", "--pid",
 		"setpriv", "--reuid=" + player, "--regid=" + player, "--clear-groups"}
-	b.extra = append(b.extra, "WORD=word", "SLURM_CONF="+c.state+"/slurm.conf", "TMPDIR="+b.mkdir("tmp"), "DEMESNE_MCP_ALLOWLIST="+b.file("allowlist.json", "{}", 0o644))
+	b.extra = append(b.extra, "WORD=word", "TMPDIR="+b.mkdir("tmp"), "DEMESNE_MCP_ALLOWLIST="+b.file("allowlist.json", "{}", 0o644))
 	os.Chmod(b.dir+"/tmp", 0o1777)
 	for _, d := range []string{"work", "said", "outputs", "jupyter", "jupyter/config", "ipython"} {
 		os.Chmod(b.mkdir(d), 0o1777)
@@ -89,7 +93,7 @@ func (c *cluster) child(pid int) string {
 // job starts a background job on the cluster and returns its id.
 func (c *cluster) job(args ...string) string {
 	c.Helper()
-	r := c.demesne(append([]string{"run", "--background", "--on", "slurm"}, args...)...)
+	r := c.demesne(append([]string{"run", "--background", "--on", c.on}, args...)...)
 	if r.code != 0 {
 		c.Fatalf("%+v", r)
 	}
@@ -137,7 +141,11 @@ func (c *cluster) until(id, text string) {
 
 // TestSlurm runs commands on a real cluster of two machines, as an ordinary user without subordinate ids.
 func TestSlurm(t *testing.T) {
-	c := newCluster(t)
+	for _, p := range []string{"slurmctld", "slurmd", "munged"} {
+		program(t, p)
+	}
+	c := newCluster(t, "slurm", func(*cluster) {})
+	c.extra = append(c.extra, "SLURM_CONF="+c.state+"/slurm.conf")
 	t.Run("run", func(t *testing.T) {
 		out := c.dir + "/work/result"
 		r := c.demesne("run", "--on", "slurm", "--out", out, "--env", "WORD", "--", "sh", "-c",
@@ -217,8 +225,8 @@ func TestSlurm(t *testing.T) {
 	t.Run("refused", func(t *testing.T) {
 		for want, args := range map[string][]string{
 			"invalid partition":          {"--on", "slurm:nope", "--", "true"},
-			"not local or slurm":         {"--on", "mars", "--", "true"},
-			"no partition":               {"--on", "slurm:", "--", "true"},
+			"is not local, slurm":        {"--on", "mars", "--", "true"},
+			"no partition or names":      {"--on", "slurm:", "--", "true"},
 			"name something of this":     {"--on", "slurm", "--key", "k", "--", "true"},
 			"cannot be combined with":    {"--on", "slurm", "-i", "--", "cat"},
 			"cluster's disk":             {"--on", "slurm", "--secret", "DEMESNE_TEST_SECRET", "--secret-for", "DEMESNE_TEST_SECRET=good.test", "--", "true"},

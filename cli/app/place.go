@@ -22,8 +22,14 @@ func (a *App) Jobs() (*jobs.Store, error) {
 // ParsePlace checks where a job shall run: see [places.Parse].
 func ParsePlace(on string) (string, error) { return places.Parse(on) }
 
-// Exported returns the variables that a job on another machine gets: see [places.Exported].
-func (a *App) Exported(names ...string) []string { return places.Exported(a.Getenv, names...) }
+// Remote reports whether a place does not see this machine's files: see [places.Remote].
+func Remote(on string) bool { return places.Remote(on) }
+
+// Shared returns the variables that a job on another machine gets: see [places.Shared].
+func (a *App) Shared() []string { return places.Shared(a.Getenv) }
+
+// Set returns the names of variables that this environment has.
+func (a *App) Set(names []string) []string { return places.Set(a.Getenv, names) }
 
 // SettleIn prepares the process of a job on a cluster's machine: see [places.SettleIn].
 func (a *App) SettleIn() (allocation runner.Limits, leave func(), err error) {

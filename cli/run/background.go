@@ -31,14 +31,18 @@ func (l jobLine) command() (app.Verb, []string) {
 	return Run(), l.Run
 }
 
-// Attend is the main function of a job's process: of the job with an id, and for a list perhaps of a share of it.
-func Attend(a *app.App, id string, share ...string) int {
+// Attend is the main function of a job's process: of the job with an id, and for a list perhaps of a share of it. On a machine
+// that does not see this one's files the words are jobs.RemoteWord and the job's request.
+func Attend(a *app.App, id string, more ...string) int {
 	t := attendant{jobTool: jobTool{a}}
+	if id == jobs.RemoteWord && len(more) == 1 {
+		return t.remote(more[0])
+	}
 	defer func() { t.leave() }()
 	of := jobs.Share{Of: 1}
 	var err error
-	if len(share) == 2 {
-		_, err = fmt.Sscan(strings.Join(share, " "), &of.First, &of.Of)
+	if len(more) == 2 {
+		_, err = fmt.Sscan(strings.Join(more, " "), &of.First, &of.Of)
 	}
 	store, failed := t.Jobs()
 	if err = errors.Join(err, failed); err == nil {
@@ -89,6 +93,16 @@ func (t *attendant) leave() {
 	if t.left != nil {
 		t.left()
 	}
+}
+
+func (t *attendant) remote(request string) int {
+	code, err := jobs.AttendRemote(context.Background(), json.RawMessage(request), t.Stdout, func(ctx context.Context, what json.RawMessage, out, errs io.Writer) (*runner.Result, error) {
+		return t.do(ctx, jobs.Item{}, what, out, errs)
+	})
+	if err != nil {
+		return t.Report(AttendVerb, err)
+	}
+	return code
 }
 
 // do does a run or an exec whose streams go to out and errs, with its credentials redacted. Messages of
@@ -142,7 +156,7 @@ func (t *attendant) do(ctx context.Context, item jobs.Item, what json.RawMessage
 	if s.err != nil {
 		return nil, s.err
 	}
-	if o.on != "" {
+	if o.on != "" && !app.Remote(o.on) { // a pod is a machine for itself
 		allocation, err := t.settled(item.N > 0)
 		if err != nil {
 			return nil, err

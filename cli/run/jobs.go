@@ -270,6 +270,9 @@ func (o *logsOptions) Run(args []string) (int, error) {
 			return 0, err
 		}
 		j, err := store.Get(id)
+		if err == nil {
+			err = store.Fetch(ctx, id)
+		}
 		if err != nil {
 			return 0, err
 		}
@@ -348,6 +351,9 @@ func (t jobTool) launch(o *runOptions, start func(store *jobs.Store, self string
 	dir, err := os.Getwd()
 	if err != nil {
 		return nil, fmt.Errorf("find working directory: %w", err)
+	}
+	if app.Remote(o.on) {
+		dir = "/" // that machine does not have this one
 	}
 	self, err := os.Executable()
 	if err != nil {

@@ -18,7 +18,13 @@ import (
 // onFlag is a flag of run.
 func onFlag(to *string) cmdline.Flags {
 	return cmdline.Flags{{Group: app.GroupCommand, Long: "on", Arg: "PLACE", Set: func(s string) (err error) { *to, err = app.ParsePlace(s); return err },
-		Help: "run on a machine of a cluster, as a job: slurm, slurm:PARTITION, or local (the default)"}}
+		Help: "run on a machine of a cluster, as a job: slurm, slurm:PARTITION, kubernetes, kubernetes:NAMESPACE, or local (the default)"}}
+}
+
+// newRemote is newRun for a machine that does not see this one's files: that machine checks the paths of the line.
+func (o *runOptions) newRemote(args []string) (*command, error) {
+	e, err := o.NewExecution(args)
+	return &command{Execution: e, o: o}, err
 }
 
 // asJob starts the job of a line with --on or a list. Without --background it copies the job's output, and returns its exit
@@ -39,7 +45,7 @@ func (t jobTool) asJob(o *runOptions, c *command, list jobs.List) (int, error) {
 	}
 	return t.launched(o, c, func(store *jobs.Store, self string, line jobLine) (*jobs.Job, error) {
 		return store.StartOn(c.Sig.Ctx, o.on, jobs.Process{
-			Argv: []string{self, AttendVerb}, Env: t.Exported(bare(o.Variables)...),
+			Argv: []string{self, AttendVerb}, Shared: t.Shared(), Env: t.Set(bare(o.Variables)),
 			Needs: jobs.Needs{Memory: max(o.Limits.Memory, 0), CPUs: o.Limits.CPUs, Time: c.Cmd.Timeout},
 			List:  list,
 		}, line)
@@ -59,6 +65,7 @@ func (t jobTool) launched(o *runOptions, c *command, start func(*jobs.Store, str
 	if err != nil {
 		return 0, err
 	}
+	store.Waits = func(reason string) { t.Say(fmt.Sprintf("%s: job %q waits: %s", t.Verb, j.ID, reason)) }
 	var out, errs io.Writer = o.Stdout, o.Stderr
 	if o.unseen {
 		out, errs = io.Discard, io.Discard

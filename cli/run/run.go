@@ -92,7 +92,11 @@ func (o *runOptions) Run(args []string) (int, error) {
 	if err := o.check(o.on); err != nil {
 		return 0, err
 	}
-	r, err := o.newRun(args)
+	prepare := o.newRun
+	if app.Remote(o.on) {
+		prepare = o.newRemote
+	}
+	r, err := prepare(args)
 	switch {
 	case err != nil:
 		return 0, err

@@ -11,6 +11,7 @@
 //	demesne-frontend agent    coding agents without a terminal: see package agents/headless
 //	demesne-frontend kernel, notebook, repl   code in kernels: see package kernels/jupyter
 //	demesne-frontend selftest   attacks in a sandbox: see package runner/selftest
+//	demesne-frontend kubernetes   jobs of a cluster: see package session/kubernetes/worker
 //	demesne-frontend vault    the stored secrets: see package session/vault
 //	demesne-frontend ssh      an ssh connection to a sandbox: see package server/sshserver
 //
@@ -31,6 +32,8 @@ import (
 	"demesne/runner/selftest"
 	server "demesne/server/serve"
 	"demesne/server/sshserver"
+	"demesne/session/kubernetes"
+	cluster "demesne/session/kubernetes/worker"
 	"demesne/session/vault"
 )
 
@@ -74,6 +77,8 @@ func frontend(name string) func() {
 		return func() { jupyter.Main(name) }
 	case "selftest":
 		return selftest.Main
+	case kubernetes.Name:
+		return cluster.Main
 	case "vault":
 		return vault.Main
 	case "ssh":

@@ -24,11 +24,18 @@ func (s *Store) Follow(ctx context.Context, id string, n int64, out, errs io.Wri
 
 func (s *Store) follow(ctx context.Context, id string, asked *time.Time, n int64, out, errs io.Writer) (*Job, error) {
 	outs := []*follower{{stream: "stdout", to: out}, {stream: "stderr", to: errs}}
+	done, stop := s.collecting(ctx, id)
+	defer stop()
+	said := ""
 	for i, pause := 0, 5*time.Millisecond; ; i++ {
 		// The status is read before the output. So once the job has ended, one copy gets everything.
 		j, err := s.watch(id, asked)
 		if err != nil {
 			return nil, err
+		}
+		if i > 0 && j.Status == Queued && j.Message != "" && j.Message != said && s.Waits != nil {
+			said = j.Message
+			s.Waits(said)
 		}
 		moved := int64(0)
 		for _, f := range outs {
@@ -47,6 +54,8 @@ func (s *Store) follow(ctx context.Context, id string, asked *time.Time, n int64
 		select {
 		case <-ctx.Done():
 			return j, nil
+		case <-done:
+			done = nil
 		case <-time.After(pause):
 		}
 	}

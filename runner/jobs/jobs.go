@@ -10,6 +10,7 @@
 //	    stdout.log stderr.log
 //	    result.json   the outcome; never changes
 //	    node          the machine that runs a job of a cluster
+//	    attempt       the attempt whose output is here, of a job whose process does not see this directory
 //	    room          space reserved for the result, until it is written
 //	    log           the process's own stderr; usually empty
 //	    items, N/     the list of a job that does the same for each item, and the job of item N: see [List]
@@ -22,7 +23,8 @@
 // starting job never looks dead.
 //
 // A job of a cluster's engine has neither a lock, FIFOs nor a place in the queue: its process runs on another machine, which
-// sees the same directory. The engine then says whether a job without a result is queued or running: see [Place].
+// sees the same directory. The engine then says whether a job without a result is queued or running: see [Place]. If the
+// machine does not see the directory, this side copies the process's output into it: see [Remote].
 //
 // The package does not know what a job does: the caller passes that function to [Store.Attend].
 package jobs
@@ -136,6 +138,8 @@ type Store struct {
 	Admit func(what json.RawMessage) error
 	// Place returns the engine of a job on another machine, by the job's On. nil: no job runs on another machine.
 	Place func(on string) (Place, error)
+	// Waits is called by Follow with an engine's reason for which a job still waits. nil: it is not called.
+	Waits func(reason string)
 }
 
 // DefaultDir returns ~/.demesne/jobs.

@@ -18,8 +18,8 @@ import (
 )
 
 // Place is the engine of a cluster. It starts a job's process on one of its machines, which must see the directory of jobs
-// and demesne's programs at the same paths. A Place knows a job by the job's own id, so nothing must be remembered
-// between a request to the engine and its answer.
+// and demesne's programs at the same paths, unless the Place is a [Remote]. A Place knows a job by the job's own id, so
+// nothing must be remembered between a request to the engine and its answer.
 type Place interface {
 	// Submit asks the engine for one process. It returns before the process starts.
 	Submit(ctx context.Context, p Process) error
@@ -31,26 +31,30 @@ type Place interface {
 
 // Process is the process of a job on another machine.
 type Process struct {
-	ID    string
-	Argv  []string
-	Log   string   // path of a file for its stderr
-	Needs Needs    // resources that the engine sets aside
-	Env   []string // names of the variables that it gets from this environment
-	List  List     // its items; not empty: the engine starts several processes, and adds the two numbers of a Share to the Argv of each
+	ID      string          `json:"id"`
+	Argv    []string        `json:"-"`
+	Log     string          `json:"-"`       // path of a file for its stderr
+	Needs   Needs           `json:"needs"`   // resources that the engine sets aside
+	Shared  []string        `json:"-"`       // names of variables that it gets from this environment if it sees the same files
+	Env     []string        `json:"env"`     // names of other variables that it gets
+	Request json.RawMessage `json:"request"` // what the job does, for a Remote
+	// List has its items. If it is not empty, the engine starts several processes, and adds the two numbers of a Share to the
+	// Argv of each. A Remote takes none.
+	List List `json:"-"`
 }
 
 // Needs are resources of one job. A zero field leaves the engine its default.
 type Needs struct {
-	Memory int64         // bytes
-	CPUs   float64       // processors
-	Time   time.Duration // until the engine ends the job
+	Memory int64         `json:"memory"` // bytes
+	CPUs   float64       `json:"cpus"`   // processors
+	Time   time.Duration `json:"time"`   // until the engine ends the job
 }
 
 // State is what an engine knows about a job.
 type State struct {
-	Status Status // Queued or Running while it may still produce a result, otherwise Failed or Cancelled
-	Reason string // in the engine's words, may be empty
-	Node   string // may be empty
+	Status Status `json:"status"` // Queued or Running while it may still produce a result, otherwise Failed or Cancelled
+	Reason string `json:"reason"` // in the engine's words, may be empty
+	Node   string `json:"node"`   // may be empty
 }
 
 // askPause is the time between two questions to an engine. The directory is looked at more often.
@@ -76,6 +80,9 @@ func (s *Store) StartOn(ctx context.Context, on string, p Process, what any) (*J
 	if err != nil {
 		return nil, err
 	}
+	if _, remote := place.(Remote); remote && len(p.List.Items) > 0 {
+		return nil, fmt.Errorf("%s takes no lists", on)
+	}
 	raw, err := stored(what)
 	if err != nil {
 		return nil, err
@@ -84,6 +91,7 @@ func (s *Store) StartOn(ctx context.Context, on string, p Process, what any) (*J
 	dir := filepath.Join(s.dir, p.ID)
 	p.Log = filepath.Join(dir, "log")
 	p.Argv = append(p.Argv[:len(p.Argv):len(p.Argv)], p.ID)
+	p.Request = raw
 	err = os.Mkdir(dir, 0o700)
 	if err == nil {
 		here := p.List
@@ -114,11 +122,11 @@ func (s *Store) ask(j *Job) (*Job, error) {
 		return nil, fmt.Errorf("ask %s: %w", j.On, err)
 	}
 	if !isItem {
-		return s.settle(j, states)
+		return s.settle(j, place, states)
 	}
 	l, err := s.read(list)
 	if err == nil && !l.Status.Over() {
-		if l, err = s.settle(l, states); err == nil && l.Status.Over() {
+		if l, err = s.settle(l, place, states); err == nil && l.Status.Over() {
 			return s.read(j.ID)
 		}
 	}
@@ -147,7 +155,7 @@ func (s *Store) askAll(jobs []*Job) {
 			}
 			now, failed := j, err
 			if failed == nil {
-				now, failed = s.settle(j, states)
+				now, failed = s.settle(j, place, states)
 			}
 			if failed != nil {
 				j.Message = failed.Error()
@@ -160,9 +168,23 @@ func (s *Store) askAll(jobs []*Job) {
 
 // settle merges the answer of an engine into a job. An engine that forgot a job, or ended it, buries it: the process may
 // have written its result meanwhile, which then stays.
-func (s *Store) settle(j *Job, states map[string]State) (*Job, error) {
+func (s *Store) settle(j *Job, place Place, states map[string]State) (*Job, error) {
 	dir := filepath.Join(s.dir, j.ID)
 	state, known := states[j.ID]
+	if r, ok := place.(Remote); ok && known {
+		if state.Node != "" {
+			node, _ := json.Marshal(state.Node)
+			fsutil.WriteFile(filepath.Join(dir, "node"), node, 0o600)
+		}
+		if state.Status.Over() {
+			ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
+			defer cancel()
+			if err := s.collect(ctx, r, j.ID, false); err != nil {
+				return nil, fmt.Errorf("read output from %s: %w", j.On, err)
+			}
+			defer place.Cancel(ctx, j.ID) // which removes what is left there
+		}
+	}
 	var by runner.Frontend
 	switch {
 	case j.Items > 0 && !(known && !state.Status.Over()) && readJSON(filepath.Join(dir, cancelFile), &by) != nil:
@@ -172,13 +194,13 @@ func (s *Store) settle(j *Job, states map[string]State) (*Job, error) {
 		}
 		res, _ := s.tally(j, why)
 		return s.buryWith(j, dir, Succeeded, res.Detail, res)
-	case !known:
-		return s.bury(j, dir, Failed, j.On+" does not know the job anymore, and there is no result")
-	case !state.Status.Over():
+	case known && !state.Status.Over():
 		j.Status, j.Message, j.Node = state.Status, state.Reason, state.Node
 		return j, nil
 	case readJSON(filepath.Join(dir, cancelFile), &by) == nil: // the process had no time to say so
 		return s.bury(j, dir, Cancelled, cancelledBy(by).Error())
+	case !known:
+		return s.bury(j, dir, Failed, j.On+" does not know the job anymore, and there is no result")
 	case state.Status == Cancelled:
 		return s.bury(j, dir, Cancelled, fmt.Sprintf("%s ended the job: %s", j.On, state.Reason))
 	}
@@ -202,6 +224,8 @@ func (s *Store) watch(id string, asked *time.Time) (*Job, error) {
 // waitPlaced waits for a job on another machine.
 func (s *Store) waitPlaced(ctx context.Context, id string) (*Job, error) {
 	var asked time.Time
+	done, stop := s.collecting(ctx, id)
+	defer stop()
 	for pause := 20 * time.Millisecond; ; pause = min(pause*3/2, 500*time.Millisecond) {
 		j, err := s.watch(id, &asked)
 		if err != nil || j.Status.Over() {
@@ -210,6 +234,8 @@ func (s *Store) waitPlaced(ctx context.Context, id string) (*Job, error) {
 		select {
 		case <-ctx.Done():
 			return j, nil
+		case <-done:
+			done = nil
 		case <-time.After(pause):
 		}
 	}

@@ -11,13 +11,15 @@ import (
 
 	"demesne/runner"
 	"demesne/runner/jobs"
+	"demesne/session/kubernetes"
 	"demesne/session/slurm"
 )
 
 // Local is the place of jobs on this machine.
 const Local = "local"
 
-// Parse checks where a job shall run: local, or slurm[:PARTITION]. It returns the empty string for local.
+// Parse checks where a job shall run: local, or an engine with its part, such as slurm:PARTITION. It returns the empty string
+// for local.
 func Parse(on string) (string, error) {
 	if on == Local {
 		return "", nil
@@ -28,14 +30,24 @@ func Parse(on string) (string, error) {
 
 // Of returns the engine of a job on another machine.
 func Of(on string) (jobs.Place, error) {
-	kind, rest, parted := strings.Cut(on, ":")
-	switch {
-	case kind != slurm.Name:
-		return nil, fmt.Errorf("is not %s or %s[:PARTITION]", Local, slurm.Name)
-	case parted && rest == "":
-		return nil, errors.New("no partition after the colon")
+	kind, part, parted := strings.Cut(on, ":")
+	if parted && part == "" {
+		return nil, errors.New("no partition or namespace after the colon")
 	}
-	return slurm.New(rest)
+	switch kind {
+	case slurm.Name:
+		return slurm.New(part)
+	case kubernetes.Name:
+		return kubernetes.New(part)
+	}
+	return nil, fmt.Errorf("is not %s, %s[:PARTITION] or %s[:NAMESPACE]", Local, slurm.Name, kubernetes.Name)
+}
+
+// Remote reports whether a place does not see this machine's files.
+func Remote(on string) bool {
+	p, err := Of(on)
+	_, remote := p.(jobs.Remote)
+	return err == nil && remote
 }
 
 // SettleIn gives the process of a job on a cluster's machine directories of its own. It returns the engine's allocation, which takes the
@@ -49,16 +61,19 @@ func SettleIn(getenv func(string) string) (allocation runner.Limits, leave func(
 	return runner.Limits{Memory: n.Memory, CPUs: n.CPUs}, leave, err
 }
 
-// shared are variables that a job on another machine gets. They name its user, and places that all machines see.
+// shared are variables that a job on another machine gets if that sees the same files. They name its user, and places that all
+// machines see.
 var shared = []string{
 	"HOME", "USER", "LOGNAME", "PATH", "LANG",
 	"DEMESNE_STATE", "DEMESNE_OUTPUT_ROOT", "DEMESNE_IMAGE_STORE", "DEMESNE_DEFAULT_IMAGE", "DEMESNE_LIBEXEC", "DEMESNE_VAULT_KEY",
 }
 
-// Exported returns the variables of this environment that a job on another machine gets: the shared ones, and those with the given names.
-func Exported(getenv func(string) string, names ...string) []string {
-	all := slices.Concat(shared, names)
-	return slices.DeleteFunc(all, func(name string) bool { return getenv(name) == "" })
+// Shared returns the variables of this environment that a job gets where it sees the same files.
+func Shared(getenv func(string) string) []string { return Set(getenv, shared) }
+
+// Set returns the names of variables that this environment has.
+func Set(getenv func(string) string, names []string) []string {
+	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return getenv(name) == "" })
 }
 
 // Needs are what a job on a cluster asks for.
@@ -69,6 +84,9 @@ func Start(ctx context.Context, store *jobs.Store, on string, argv, names []stri
 	if on == "" {
 		return store.Start(argv, what)
 	}
+	if Remote(on) {
+		return nil, fmt.Errorf("%s: only demesne run has jobs there", on)
+	}
 	store.Place = Of
-	return store.StartOn(ctx, on, jobs.Process{Argv: argv, Env: Exported(os.Getenv, names...), Needs: needs}, what)
+	return store.StartOn(ctx, on, jobs.Process{Argv: argv, Shared: Shared(os.Getenv), Env: Set(os.Getenv, names), Needs: needs}, what)
 }

@@ -52,7 +52,7 @@ func New(partition string) (*Cluster, error) {
 // Submit starts a batch job. It may be requeued after the failure of a machine.
 func (c *Cluster) Submit(ctx context.Context, p jobs.Process) error {
 	args := []string{"--parsable", "--requeue", "--ntasks=1", "--chdir=/", "--open-mode=append",
-		"--job-name=" + p.ID, "--output=" + escape(p.Log), "--error=" + escape(p.Log), "--export=" + strings.Join(p.Env, ",")}
+		"--job-name=" + p.ID, "--output=" + escape(p.Log), "--error=" + escape(p.Log), "--export=" + strings.Join(slices.Concat(p.Shared, p.Env), ",")}
 	if c.Partition != "" {
 		args = append(args, "--partition="+c.Partition)
 	}

@@ -1,0 +1,189 @@
+package worker
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"demesne/runner/jobs"
+)
+
+// meta is the metadata of an object.
+type meta struct {
+	Name              string
+	CreationTimestamp time.Time
+	DeletionTimestamp *time.Time
+	Labels            map[string]string
+}
+
+type condition struct{ Type, Status, Reason, Message string }
+
+// job is a Job.
+type job struct {
+	Metadata meta
+	Status   struct{ Conditions []condition }
+}
+
+// pod is a pod of a Job.
+type pod struct {
+	Metadata meta
+	Spec     struct {
+		NodeName   string
+		Containers []struct{ Name string }
+	}
+	Status struct {
+		Phase, Reason, Message string
+		Conditions             []condition
+		ContainerStatuses      []containerStatus
+		InitContainerStatuses  []containerStatus
+	}
+}
+
+type containerStatus struct {
+	Name  string
+	State struct {
+		Waiting    *struct{ Reason, Message string }
+		Running    *struct{}
+		Terminated *struct {
+			ExitCode        int
+			Reason, Message string
+		}
+	}
+}
+
+// maxAsked is how many jobs one request asks for, because a server bounds the length of its line.
+const maxAsked = 50
+
+// states returns what the cluster knows about jobs.
+func (c *cluster) states(ctx context.Context, ids []string) (map[string]jobs.State, error) {
+	states := map[string]jobs.State{}
+	for part := range slices.Chunk(ids, maxAsked) {
+		var known struct{ Items []job }
+		var pods struct{ Items []pod }
+		selector := jobLabel + " in (" + strings.Join(part, ",") + ")"
+		if err := c.list(ctx, "jobs", selector, &known); err != nil {
+			return nil, err
+		}
+		if err := c.list(ctx, "pods", selector, &pods); err != nil {
+			return nil, err
+		}
+		for _, j := range known.Items {
+			s := state(&j, newest(pods.Items, j.Metadata.Name))
+			if s.Status == jobs.Queued && s.Reason == "" {
+				s.Reason = c.refusal(ctx, j.Metadata.Name)
+			}
+			states[j.Metadata.Name] = s
+		}
+	}
+	return states, nil
+}
+
+func (c *cluster) list(ctx context.Context, kind, selector string, to any) error {
+	raw, err := c.get(ctx, c.api.Get().AbsPath(c.path(kind)).Param("labelSelector", selector))
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(raw, to); err != nil {
+		return fmt.Errorf("list %s: %w", kind, err)
+	}
+	return nil
+}
+
+// newest returns the last pod of a Job, or nil.
+func newest(pods []pod, id string) (last *pod) {
+	for i, p := range pods {
+		if p.Metadata.Labels[jobLabel] == id && (last == nil || p.Metadata.CreationTimestamp.After(last.Metadata.CreationTimestamp)) {
+			last = &pods[i]
+		}
+	}
+	return last
+}
+
+// refusal returns why the cluster makes no pod for a Job, such as a quota. It is an event, not part of the Job. It is empty
+// without such an event, or if the user may not read events.
+func (c *cluster) refusal(ctx context.Context, id string) string {
+	raw, err := c.get(ctx, c.api.Get().AbsPath(c.path("events")).Param("fieldSelector", "reason=FailedCreate,involvedObject.name="+id))
+	var events struct{ Items []struct{ Message string } }
+	if err != nil || json.Unmarshal(raw, &events) != nil || len(events.Items) == 0 {
+		return ""
+	}
+	why := events.Items[len(events.Items)-1].Message
+	if _, after, ok := strings.Cut(why, " is forbidden: "); ok {
+		return after
+	}
+	return why
+}
+
+// hopeless are reasons of a waiting container that need a change of the pod.
+var hopeless = []string{"ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
+
+// state judges a Job by itself and its newest pod, which may be nil.
+func state(j *job, p *pod) (s jobs.State) {
+	s.Status = jobs.Queued
+	if p != nil {
+		s.Node = p.Spec.NodeName
+		s.Status, s.Reason = p.state()
+	}
+	if j.Metadata.DeletionTimestamp != nil {
+		s.Status, s.Reason = jobs.Running, "ends"
+	}
+	for _, c := range j.Status.Conditions {
+		if c.Status != "True" || c.Type != "Failed" && c.Type != "Complete" {
+			continue
+		}
+		ended := s.Reason
+		s.Status, s.Reason = jobs.Failed, words(c.Reason, c.Message)
+		if ended != "" && (c.Reason == "BackoffLimitExceeded" || c.Type == "Complete") { // the pod says more
+			s.Reason = ended
+		}
+	}
+	return s
+}
+
+// state returns what the pod's state is for its job. A pod that has ended leaves the judgement to its Job.
+func (p *pod) state() (jobs.Status, string) {
+	if p.Status.Reason != "" && p.Status.Phase == "Failed" {
+		return jobs.Queued, words(p.Status.Reason, p.Status.Message)
+	}
+	for _, c := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
+		switch w, t := c.State.Waiting, c.State.Terminated; {
+		case w != nil && slices.Contains(hopeless, w.Reason):
+			return jobs.Failed, words(w.Reason, w.Message)
+		case w != nil && w.Reason == "ErrImagePull":
+			return jobs.Queued, words(w.Reason, w.Message)
+		case t != nil && (t.ExitCode != 0 || t.Reason != "Completed"):
+			return jobs.Running, words(fmt.Sprintf("%s, exit code %d", t.Reason, t.ExitCode), t.Message)
+		}
+	}
+	for _, c := range p.Status.Conditions {
+		if c.Type == "PodScheduled" && c.Status == "False" {
+			return jobs.Queued, words(c.Reason, c.Message)
+		}
+	}
+	if p.Status.Phase == "Pending" {
+		return jobs.Queued, ""
+	}
+	return jobs.Running, ""
+}
+
+func words(reason, message string) string { return strings.Trim(reason+": "+message, ": ") }
+
+// begun reports whether the pod's log can be read: its container runs, or has ended.
+func (p *pod) begun() bool {
+	return slices.ContainsFunc(p.Status.ContainerStatuses, func(c containerStatus) bool {
+		return c.Name == p.container() && (c.State.Running != nil || c.State.Terminated != nil)
+	})
+}
+
+// container returns the name of the container with the command.
+func (p *pod) container() (name string) {
+	for i, c := range p.Spec.Containers {
+		if i == 0 || c.Name == containerName {
+			name = c.Name
+		}
+	}
+	return name
+}

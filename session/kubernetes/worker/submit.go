@@ -1,0 +1,135 @@
+package worker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"demesne/internal/text"
+	"demesne/runner/jobs"
+)
+
+const (
+	templateName  = "demesne" // of the PodTemplate
+	containerName = "demesne" // of the container with the command; otherwise the first
+	jobLabel      = "demesne.job"
+
+	overhead = 128 << 20       // memory for demesne's own processes beside a sandbox, in bytes
+	spare    = 2 * time.Minute // how much longer than the command's time a Job may last
+	kept     = 24 * time.Hour  // how long the cluster keeps a Job that ended and whose output was not read
+)
+
+// fields are an object of the API, most of which this program does not know.
+type fields map[string]any
+
+// at returns the object in a field. It makes it if it does not exist.
+func (f fields) at(name string) fields {
+	inner, ok := f[name].(map[string]any)
+	if !ok {
+		inner = map[string]any{}
+		f[name] = inner
+	}
+	return inner
+}
+
+// submit makes a Job of the namespace's PodTemplate.
+func (c *cluster) submit(ctx context.Context, p jobs.Process) error {
+	raw, err := c.get(ctx, c.api.Get().AbsPath(c.path("podtemplates"), templateName))
+	if apierrors.IsNotFound(err) {
+		return text.Hinted(fmt.Errorf("namespace %q has no PodTemplate %q", c.namespace, templateName),
+			"kubectl apply -n %s -k examples/kubernetes/restricted makes one", c.namespace)
+	}
+	if err != nil {
+		return err
+	}
+	var template struct{ Template fields }
+	if err := json.Unmarshal(raw, &template); err != nil {
+		return fmt.Errorf("read PodTemplate %q: %w", templateName, err)
+	}
+	job, err := jobOf(p, template.Template, os.LookupEnv)
+	if err != nil {
+		return err
+	}
+	body, err := json.Marshal(job)
+	if err != nil {
+		return err
+	}
+	return c.api.Post().AbsPath(c.path("jobs")).SetHeader("Content-Type", "application/json").Body(body).Do(ctx).Error()
+}
+
+// jobOf returns a Job with one pod, which the cluster starts again only after the failure of its machine.
+func jobOf(p jobs.Process, template fields, lookup func(string) (string, bool)) (fields, error) {
+	if template == nil {
+		return nil, errors.New("the PodTemplate has no template")
+	}
+	pod := template.at("spec")
+	if err := pod.fill(p, lookup); err != nil {
+		return nil, err
+	}
+	pod["restartPolicy"] = "Never"
+	template.at("metadata").at("labels")[jobLabel] = p.ID
+	spec := fields{
+		"template": template, "backoffLimit": 0, "ttlSecondsAfterFinished": int(kept.Seconds()),
+		// An eviction is no failure of the command. The next pod starts when the last one has ended.
+		"podFailurePolicy":     fields{"rules": []any{fields{"action": "Ignore", "onPodConditions": []any{fields{"type": "DisruptionTarget", "status": "True"}}}}},
+		"podReplacementPolicy": "Failed",
+	}
+	if p.Needs.Time > 0 {
+		spec["activeDeadlineSeconds"] = int(math.Ceil((p.Needs.Time + spare).Seconds()))
+	}
+	return fields{"apiVersion": "batch/v1", "kind": "Job", "spec": spec, "metadata": fields{
+		"name": p.ID, "labels": fields{jobLabel: p.ID, "app.kubernetes.io/managed-by": "demesne"},
+	}}, nil
+}
+
+// fill gives the container of a pod the command, its variables and its resources.
+func (pod fields) fill(p jobs.Process, lookup func(string) (string, bool)) error {
+	all, _ := pod["containers"].([]any)
+	var container fields
+	for i, one := range all {
+		if c, ok := one.(map[string]any); ok && (i == 0 || c["name"] == containerName) {
+			container = c
+		}
+	}
+	if container == nil {
+		return errors.New("the PodTemplate has no container")
+	}
+	if container["command"] == nil {
+		container["command"] = []string{"demesne"}
+	}
+	container["args"] = []string{"attend-job", jobs.RemoteWord, string(p.Request)}
+	env, _ := container["env"].([]any)
+	for _, name := range p.Env {
+		if value, ok := lookup(name); ok {
+			env = append(env, fields{"name": name, "value": value})
+		}
+	}
+	container["env"] = env
+	set := func(name, value string) {
+		r := container.at("resources")
+		fields(r).at("requests")[name], fields(r).at("limits")[name] = value, value
+	}
+	if p.Needs.Memory > 0 {
+		set("memory", fmt.Sprint(p.Needs.Memory+overhead))
+	}
+	if p.Needs.CPUs > 0 {
+		set("cpu", fmt.Sprintf("%dm", int64(math.Ceil(p.Needs.CPUs*1000))))
+	}
+	return nil
+}
+
+// remove deletes a Job. The cluster keeps it until its pods have ended.
+func (c *cluster) remove(ctx context.Context, id string) error {
+	err := c.api.Delete().AbsPath(c.path("jobs"), id).SetHeader("Content-Type", "application/json").
+		Body([]byte(`{"kind":"DeleteOptions","apiVersion":"v1","propagationPolicy":"Foreground"}`)).Do(ctx).Error()
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,247 @@
+package worker
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"demesne/internal/text"
+	"demesne/runner/jobs"
+	"demesne/session/kubernetes"
+)
+
+// apiServer answers as an API server does, by "METHOD path". It records the bodies that it gets.
+type apiServer struct {
+	*httptest.Server
+	answers map[string]answer
+	bodies  map[string]string
+}
+
+type answer struct {
+	code int
+	body string
+}
+
+// newServer also makes it the cluster of this process.
+func newServer(t *testing.T, answers map[string]answer) *apiServer {
+	t.Helper()
+	s := &apiServer{answers: answers, bodies: map[string]string{}}
+	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		key := r.Method + " " + r.URL.Path
+		body, _ := io.ReadAll(r.Body)
+		s.bodies[key] = string(body)
+		a, ok := s.answers[key]
+		if !ok {
+			a = answer{404, status(404, "NotFound", "not found: "+key)}
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(a.code)
+		io.WriteString(w, a.body)
+	}))
+	t.Cleanup(s.Close)
+	configure(t, s.URL)
+	return s
+}
+
+func configure(t *testing.T, url string) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "config")
+	conf := fmt.Sprintf(`{"apiVersion":"v1","kind":"Config","clusters":[{"name":"c","cluster":{"server":%q}}],"users":[{"name":"u","user":{"token":"x"}}],
+"contexts":[{"name":"c","context":{"cluster":"c","user":"u","namespace":"work"}}],"current-context":"c"}`, url)
+	if err := os.WriteFile(path, []byte(conf), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("KUBECONFIG", path)
+}
+
+func status(code int, reason, message string) string {
+	return fmt.Sprintf(`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":%q,"code":%d,"message":%q}`, reason, code, message)
+}
+
+const template = `{"template":{"metadata":{"labels":{"team":"a"}},"spec":{"hostUsers":false,"containers":[{"name":"side","image":"s"},{"name":"demesne","image":"d","env":[{"name":"HOME","value":"/w"}]}]}}}`
+
+// TestSubmit checks the Job of a namespace's PodTemplate.
+func TestSubmit(t *testing.T) {
+	t.Setenv("WORD", "word")
+	s := newServer(t, map[string]answer{
+		"GET /api/v1/namespaces/other/podtemplates/demesne": {200, template},
+		"POST /apis/batch/v1/namespaces/other/jobs":         {201, "{}"},
+	})
+	p, _ := json.Marshal(jobs.Process{ID: "job-1", Env: []string{"WORD", "UNSET"}, Request: []byte(`{"run":["true"]}`),
+		Needs: jobs.Needs{Memory: 1 << 30, CPUs: 0.5, Time: 90 * time.Second}})
+	if err := serve(t.Context(), kubernetes.Submit, "other", nil, bytes.NewReader(p), io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	var got bytes.Buffer
+	json.Indent(&got, []byte(s.bodies["POST /apis/batch/v1/namespaces/other/jobs"]), "", " ")
+	want, err := os.ReadFile("testdata/job.json")
+	if os.Getenv("UPDATE") != "" {
+		err = os.WriteFile("testdata/job.json", got.Bytes(), 0o644)
+	}
+	if err != nil || os.Getenv("UPDATE") == "" && got.String() != string(want) {
+		t.Errorf("%v:\n%s", err, got.String())
+	}
+}
+
+// TestErrors checks that each failure is one line with what to do.
+func TestErrors(t *testing.T) {
+	for _, c := range []struct {
+		name       string
+		answer     answer
+		says, hint string
+	}{
+		{"no template", answer{404, status(404, "NotFound", "x")}, `namespace "work" has no PodTemplate "demesne"`, "kubectl apply -n work -k"},
+		{"expired", answer{401, status(401, "Unauthorized", "Unauthorized")}, "does not accept the credentials", "sign in"},
+		{"forbidden", answer{403, status(403, "Forbidden", `podtemplates "demesne" is forbidden: User "u" cannot get`)}, `User "u" cannot get`, "the role demesne"},
+		{"broken", answer{500, status(500, "InternalError", "etcd is full")}, "etcd is full", ""},
+		{"odd", answer{200, "<html>"}, "read PodTemplate", ""},
+		{"empty", answer{200, "{}"}, "no template", ""},
+		{"no container", answer{200, `{"template":{"spec":{"containers":[]}}}`}, "no container", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			newServer(t, map[string]answer{"GET /api/v1/namespaces/work/podtemplates/demesne": c.answer})
+			err := serve(t.Context(), kubernetes.Submit, "", nil, strings.NewReader("{}"), io.Discard)
+			if err == nil || !strings.Contains(err.Error(), c.says) || !strings.Contains(text.HintOf(err), c.hint) || (c.hint == "") != (text.HintOf(err) == "") {
+				t.Errorf("%v; %q", err, text.HintOf(err))
+			}
+		})
+	}
+	s := newServer(t, nil)
+	s.Close()
+	if err := serve(t.Context(), kubernetes.States, "", []string{"job-1"}, nil, io.Discard); err == nil || !strings.Contains(err.Error(), "no answer from the API server") || text.HintOf(err) == "" {
+		t.Error(err)
+	}
+	t.Setenv("KUBECONFIG", "/nowhere")
+	if err := serve(t.Context(), kubernetes.States, "", nil, nil, io.Discard); err == nil || err.Error() != "no cluster is configured" || text.HintOf(err) == "" {
+		t.Error(err)
+	}
+	if err := serve(t.Context(), "dance", "", nil, nil, io.Discard); err == nil {
+		t.Error("unknown verb")
+	}
+}
+
+// TestStates checks what a job's state is, by its Job, its newest pod and its events.
+func TestStates(t *testing.T) {
+	const (
+		done    = `"status":{"conditions":[{"type":"Failed","status":"True","reason":"BackoffLimitExceeded","message":"Job has reached the limit"}]}`
+		late    = `"status":{"conditions":[{"type":"Failed","status":"True","reason":"DeadlineExceeded","message":"too late"}]}`
+		started = `"spec":{"nodeName":"n1","containers":[{"name":"demesne"}]},"status":{"phase":`
+	)
+	waiting := func(reason string) string {
+		return started + `"Pending","containerStatuses":[{"name":"demesne","state":{"waiting":{"reason":"` + reason + `","message":"no x"}}}]}`
+	}
+	for _, c := range []struct {
+		name, job, pod, event string
+		want                  jobs.State
+	}{
+		{"new", "", "", "", jobs.State{Status: jobs.Queued}},
+		{"quota", "", "", `Error creating: pods "x" is forbidden: exceeded quota: small`, jobs.State{Status: jobs.Queued, Reason: "exceeded quota: small"}},
+		{"no machine", "", `"status":{"phase":"Pending","conditions":[{"type":"PodScheduled","status":"False","reason":"Unschedulable","message":"0/2"}]}`, "",
+			jobs.State{Status: jobs.Queued, Reason: "Unschedulable: 0/2"}},
+		{"creating", "", waiting("ContainerCreating"), "", jobs.State{Status: jobs.Queued, Node: "n1"}},
+		{"pull failed once", "", waiting("ErrImagePull"), "", jobs.State{Status: jobs.Queued, Reason: "ErrImagePull: no x", Node: "n1"}},
+		{"no image", "", waiting("ImagePullBackOff"), "", jobs.State{Status: jobs.Failed, Reason: "ImagePullBackOff: no x", Node: "n1"}},
+		{"running", "", started + `"Running"}`, "", jobs.State{Status: jobs.Running, Node: "n1"}},
+		{"ending", `"metadata":{"name":"job-1","deletionTimestamp":"2026-01-02T03:04:05Z"}`, started + `"Running"}`, "", jobs.State{Status: jobs.Running, Reason: "ends", Node: "n1"}},
+		{"out of memory", done, started + `"Failed","containerStatuses":[{"name":"demesne","state":{"terminated":{"exitCode":137,"reason":"OOMKilled"}}}]}`, "",
+			jobs.State{Status: jobs.Failed, Reason: "OOMKilled, exit code 137", Node: "n1"}},
+		{"evicted", done, started + `"Failed","reason":"Evicted","message":"low on disk"}`, "", jobs.State{Status: jobs.Failed, Reason: "Evicted: low on disk", Node: "n1"}},
+		{"evicted, starts again", "", started + `"Failed","reason":"Evicted","message":"low on disk"}`, "", jobs.State{Status: jobs.Queued, Reason: "Evicted: low on disk", Node: "n1"}},
+		{"deadline", late, "", "", jobs.State{Status: jobs.Failed, Reason: "DeadlineExceeded: too late"}},
+		{"pod removed", done, "", "", jobs.State{Status: jobs.Failed, Reason: "BackoffLimitExceeded: Job has reached the limit"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			job := `{"metadata":{"name":"job-1"}}`
+			switch {
+			case strings.HasPrefix(c.job, `"metadata"`):
+				job = "{" + c.job + "}"
+			case c.job != "":
+				job = `{"metadata":{"name":"job-1"},` + c.job + `}`
+			}
+			pods, events := "", ""
+			if c.pod != "" {
+				pods = `{"metadata":{"name":"old","creationTimestamp":"2026-01-02T03:04:05Z","labels":{"demesne.job":"job-1"}},"status":{"phase":"Failed","reason":"Old"}},
+{"metadata":{"name":"new","creationTimestamp":"2026-01-02T03:04:06Z","labels":{"demesne.job":"job-1"}},` + c.pod + `}`
+			}
+			if c.event != "" {
+				b, _ := json.Marshal(map[string]string{"message": c.event})
+				events = string(b)
+			}
+			newServer(t, map[string]answer{
+				"GET /apis/batch/v1/namespaces/work/jobs": {200, `{"items":[` + job + `]}`},
+				"GET /api/v1/namespaces/work/pods":        {200, `{"items":[` + pods + `]}`},
+				"GET /api/v1/namespaces/work/events":      {200, `{"items":[` + events + `]}`},
+			})
+			var out bytes.Buffer
+			if err := serve(t.Context(), kubernetes.States, "", []string{"job-1", "job-2"}, nil, &out); err != nil {
+				t.Fatal(err)
+			}
+			var got map[string]jobs.State
+			if json.Unmarshal(out.Bytes(), &got) != nil || len(got) != 1 || got["job-1"] != c.want {
+				t.Errorf("%s", out.String())
+			}
+		})
+	}
+}
+
+// TestOutput reads the log of a pod: of none, of one that waits, of one that a watch finds, and of one that cannot start.
+func TestOutput(t *testing.T) {
+	const (
+		pods = "GET /api/v1/namespaces/work/pods"
+		log  = "GET /api/v1/namespaces/work/pods/p/log"
+	)
+	pod := func(state string) string {
+		return `{"metadata":{"name":"p","creationTimestamp":"2026-01-02T03:04:06Z","labels":{"demesne.job":"job-1"}},"spec":{"containers":[{"name":"demesne"}]},"status":{"phase":"Pending","containerStatuses":[{"name":"demesne","state":` + state + `}]}}`
+	}
+	waits, runs, stuck := pod(`{"waiting":{"reason":"ContainerCreating"}}`), pod(`{"running":{}}`), pod(`{"waiting":{"reason":"InvalidImageName"}}`)
+	for _, c := range []struct{ verb, pods, want string }{
+		{kubernetes.Output, "", ""}, {kubernetes.Output, waits, ""}, {kubernetes.Output, runs, "text"}, {kubernetes.Follow, runs, "text"}, {kubernetes.Follow, stuck, ""},
+	} {
+		newServer(t, map[string]answer{pods: {200, `{"items":[` + c.pods + `]}`}, log: {200, "text"}})
+		var out bytes.Buffer
+		if err := serve(t.Context(), c.verb, "", []string{"job-1"}, nil, &out); err != nil || out.String() != c.want {
+			t.Errorf("%s %.200s: %q, %v", c.verb, c.pods, out.String(), err)
+		}
+	}
+	s := newServer(t, map[string]answer{log: {200, "text"}})
+	asked := 0
+	s.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case strings.HasSuffix(r.URL.Path, "/log"):
+			io.WriteString(w, "text")
+		case r.URL.Query().Get("watch") == "":
+			io.WriteString(w, `{"metadata":{"resourceVersion":"7"},"items":[`+waits+`]}`)
+		case asked == 0: // the server ends a watch at any time
+			asked++
+		case r.URL.Query().Get("resourceVersion") == "7":
+			io.WriteString(w, `{"type":"MODIFIED","object":`+waits+`}`+"\n"+`{"type":"MODIFIED","object":`+runs+`}`+"\n")
+		}
+	})
+	var out bytes.Buffer
+	if err := serve(t.Context(), kubernetes.Follow, "", []string{"job-1"}, nil, &out); err != nil || out.String() != "text" {
+		t.Errorf("watched: %q, %v", out.String(), err)
+	}
+}
+
+// TestRemove deletes a Job with its pods, and accepts one that does not exist.
+func TestRemove(t *testing.T) {
+	const key = "DELETE /apis/batch/v1/namespaces/work/jobs/job-1"
+	s := newServer(t, map[string]answer{key: {200, "{}"}})
+	for range 2 {
+		if err := serve(t.Context(), kubernetes.Cancel, "", []string{"job-1"}, nil, nil); err != nil || !strings.Contains(s.bodies[key], "Foreground") {
+			t.Errorf("%v: %q", err, s.bodies)
+		}
+		delete(s.answers, key)
+	}
+	if err := serve(t.Context(), kubernetes.Cancel, "", nil, nil, nil); err == nil {
+		t.Error("no id")
+	}
+}
