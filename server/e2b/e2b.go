@@ -50,6 +50,7 @@ type Options struct {
 	Vault     Vault  // keeps the values of secrets; nil: there are no secrets
 	Image     string // of the templates base and code-interpreter-v1; empty: the default of this machine
 	Domain    string // ports of sandboxes have names below it; empty: "localhost"
+	Suffix    string // ends the ids of sandboxes after a dash, so that a router knows this server's; may be empty
 	Log       *log.Logger
 	Queue     *server.Queue                // of executions of code; the queue of processes is the backend's
 	Quota     Quota                        // of the namespace; the zero value has no ceiling

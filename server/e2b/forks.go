@@ -86,7 +86,7 @@ type problem struct {
 func (s *Server) forkOne(ctx context.Context, from *entry, d time.Duration) forked {
 	rec := from.snap()
 	now := time.Now().UTC()
-	rec.ID, rec.Token, rec.Started, rec.End, rec.Cold, rec.Creation = newID(), newToken(), now, now.Add(d), false, nil
+	rec.ID, rec.Token, rec.Started, rec.End, rec.Cold, rec.Creation = s.opts.newSandboxID(), newToken(), now, now.Add(d), false, nil
 	if rec.TrafficToken != "" {
 		rec.TrafficToken = newToken()
 	}

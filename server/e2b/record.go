@@ -65,6 +65,14 @@ func (r *record) name() string { return prefix + r.ID }
 // newID returns a name that cannot be guessed, and is a label of a host name.
 func newID() string { return "i" + strings.ToLower(rand.Text())[:19] }
 
+// newSandboxID returns the id of a sandbox, which may say whose it is.
+func (o *Options) newSandboxID() string {
+	if o.Suffix == "" {
+		return newID()
+	}
+	return newID() + "-" + o.Suffix
+}
+
 // newBuildID returns a UUID, which the SDK for Python needs.
 func newBuildID() string {
 	var b [16]byte

@@ -139,7 +139,7 @@ func (s *Server) described(q *createRequest) (*record, error) {
 	}
 	now := time.Now().UTC()
 	rec := &record{
-		ID: newID(), Template: q.TemplateID, Metadata: q.Metadata, Env: q.EnvVars, Token: newToken(), Started: now, End: now.Add(d),
+		ID: s.opts.newSandboxID(), Template: q.TemplateID, Metadata: q.Metadata, Env: q.EnvVars, Token: newToken(), Started: now, End: now.Add(d),
 		AutoPause: q.AutoPause, AutoResume: q.AutoResume.Enabled, Volumes: q.Volumes,
 		PauseCold: q.AutoMemory != nil && !*q.AutoMemory,
 	}

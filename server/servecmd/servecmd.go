@@ -22,6 +22,7 @@ type Options struct {
 	Exposed   bool
 	Hosts     []string
 	Domain    string
+	IDSuffix  string
 	TokenFile string
 	Env       bool
 	Page      bool
@@ -88,6 +89,8 @@ func Flags(o *Options) cmdline.Flags {
 			Help: "accept requests for this host name, in addition to localhost"},
 		{Group: groupServer, Long: "domain", Arg: "NAME[:PORT]", Set: cmdline.Text(&o.Domain),
 			Help: "names of ports in sandboxes are PORT-ID.NAME (default localhost and the server's port)"},
+		{Group: groupServer, Long: "id-suffix", Arg: "NAME", Set: label(&o.IDSuffix),
+			Help: "end the ids of E2B's sandboxes with -NAME, by which a router finds this server"},
 		{Group: groupServer, Long: "token-file", Arg: "FILE", Complete: cmdline.File, Set: cmdline.Text(&o.TokenFile),
 			Help: "the token that clients send as API key; made if it does not exist (default ~/.demesne/server/token)"},
 		{Group: groupServer, Long: "env", Set: cmdline.On(&o.Env),
@@ -290,6 +293,17 @@ func positive(to *float64) func(string) error {
 			return errors.New("not a number from 0.01")
 		}
 		*to = n
+		return nil
+	}
+}
+
+// label parses the end of a DNS label, before which the id of a sandbox and a port fit.
+func label(to *string) func(string) error {
+	return func(s string) error {
+		if len(s) == 0 || len(s) > 36 || strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" || strings.HasSuffix(s, "-") {
+			return errors.New("not 1 to 36 lower-case letters, digits and dashes")
+		}
+		*to = s
 		return nil
 	}
 }

@@ -2,6 +2,7 @@ package servecmd
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"demesne/internal/cmdline"
@@ -26,5 +27,15 @@ func TestCeilings(t *testing.T) {
 	}
 	if b.Max.Memory != 512<<20 || b.Max.Disk != 1<<30 || b.Max.PIDs != 512 {
 		t.Errorf("%+v", b.Max)
+	}
+}
+
+// TestIDSuffix checks that an id with its suffix, after a port, is a label of a host name.
+func TestIDSuffix(t *testing.T) {
+	var to string
+	for value, ok := range map[string]bool{"demesne-0": true, "a": true, strings.Repeat("a", 36): true, strings.Repeat("a", 37): false, "": false, "A": false, "a.b": false, "a-": false} {
+		if err := label(&to)(value); (err == nil) != ok {
+			t.Errorf("%q: %v", value, err)
+		}
 	}
 }

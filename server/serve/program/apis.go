@@ -42,7 +42,7 @@ func (p *program) openBackends() error {
 // open adds the APIs. E2B's has every path that no other one has.
 func (p *program) open(ctx context.Context) (err error) {
 	p.e2b, err = e2b.NewSpaces(ctx, e2b.Options{
-		State: filepath.Join(p.state, "e2b"), Key: p.access.Token, Access: p.access, Domain: p.domain, Log: p.log, Queue: p.queue, Beside: p.mux.ServeMux,
+		State: filepath.Join(p.state, "e2b"), Key: p.access.Token, Access: p.access, Domain: p.domain, Suffix: p.options.IDSuffix, Log: p.log, Queue: p.queue, Beside: p.mux.ServeMux,
 		QuotaOf: func(namespace string) e2b.Quota { return settings.Quota(p.options, namespace) },
 	}, func(o *e2b.Options) (err error) {
 		o.Image = settings.Bounds(p.options, o.Namespace).Image
