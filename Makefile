@@ -26,7 +26,7 @@ RACE := ./agents ./cli $(addprefix ./cli/,agent app launch machine run sandbox s
   ./server ./session/audit ./server/hostcmd ./server/runs ./runner/client ./runner/jobs ./runner/network/proxyclient ./runner/store ./runner/ipc ./runner/limits/...
 RACEALL := ./build/... ./kernels/... ./mcp/... ./server/... ./session/...
 
-.PHONY: generate build test-nested test-vm test-arm64 test-release cross demo test test-crowded test-bare test-race check bench fuzz chaos soak clients python ray wheel rivals recipes kernels docs module release install deps clean help
+.PHONY: generate build test-nested test-vm test-arm64 test-release cross demo test test-crowded test-bare test-race check bench fuzz chaos soak clients python ray wheel rivals recipes kernels kubernetes docs module release install deps clean help
 build:
 	@mkdir -p bin
 	@rm -f $(filter-out $(addprefix bin/,$(notdir $(wildcard cmd/demesne*))),$(wildcard bin/demesne*)) # links, and programs of older versions
@@ -123,6 +123,13 @@ python: build
 ray: build
 	@integration/ray.sh
 
+# Runs jobs and servers on a cluster of Kubernetes with two nodes here, which it compiles below $DEMESNE_KUBERNETES at first: that
+# takes minutes. Needs root.
+kubernetes: export DEMESNE_KUBERNETES ?= /var/tmp/demesne-kubernetes
+kubernetes: build
+	@integration/clusters/kubernetes.sh needs && integration/clusters/kubernetes.sh build
+	@DEMESNE_BIN=$(BIN) CI=1 $(GO) test -count=1 -timeout 30m -v -run "$${RUN:-^TestKubernetes}" ./integration
+
 # Makes the package for Python in python/dist.
 wheel:
 	@integration/clients/python/install.sh wheel
@@ -189,6 +196,7 @@ help:
 	@echo 'make clients demesne-mcp and wrapped servers against clients from npm'
 	@echo 'make python  demesne serve against E2B'\''s SDKs and other clients for Python'
 	@echo 'make ray     demesne.ray on a cluster of four nodes of Ray here'
+	@echo 'make kubernetes  jobs and servers on a cluster of Kubernetes here, which it compiles first'
 	@echo 'make wheel   the package demesne for Python, in python/dist'
 	@echo 'make recipes the images of images/recipes, built and used'
 	@echo 'make rivals  the attacks of selftest beside bwrap, podman and srt'

@@ -24,15 +24,19 @@ import (
 func Check() app.Verb {
 	return app.Verb{
 		Command: cmdline.Command{
-			Name: "check", Usage: []string{"[--json]"}, Summary: "report which features sandboxes get on this machine",
+			Name: "check", Usage: []string{"[--pod] [--json]"}, Summary: "report which features sandboxes get on this machine",
 			About: `Tests each feature that sandboxes use, and reports it as held, degraded or missing. For a feature that is not held it gives
 the reason, and a command that fixes it. Exits 1 if a feature is missing.
 
 At the end it makes a sandbox on the host's files, and reports the level that demesne run has. It also says what that
-level is good for, and what it lacks. With --json it reports only the features.`,
+level is good for, and what it lacks. With --json it reports only the features.
+
+With --pod, in a pod of Kubernetes, it prints only the lines that the pod's spec lacks, and the features that each line gives. It
+exits 1 if a line is missing.`,
 			Examples: []cmdline.Example{
 				{Says: "report as a table", Line: "demesne check"},
 				{Says: "report as JSON", Line: "demesne check --json"},
+				{Says: "print what a pod's spec lacks", Line: "kubectl exec POD -- demesne check --pod"},
 			},
 		},
 		New: func(a *app.App) app.Options { return &checkOptions{App: a} },
@@ -41,10 +45,12 @@ level is good for, and what it lacks. With --json it reports only the features.`
 
 type checkOptions struct {
 	*app.App
-	json bool
+	json, pod bool
 }
 
-func (o *checkOptions) Flags() cmdline.Flags { return app.JSONFlag(&o.json) }
+func (o *checkOptions) Flags() cmdline.Flags {
+	return append(app.JSONFlag(&o.json), cmdline.Flag{Group: app.GroupResult, Long: "pod", Set: cmdline.On(&o.pod), Help: "print the lines that this pod's spec lacks"})
+}
 
 func (o *checkOptions) Run(args []string) (int, error) {
 	if len(args) > 0 {
@@ -53,11 +59,14 @@ func (o *checkOptions) Run(args []string) (int, error) {
 	return o.WithSession(func(ctx context.Context, s *session.Service) (code int, err error) {
 		var probes []runner.Probe
 		err = s.With(ctx, func(eng session.Engine) error { probes, err = eng.Check(ctx); return err })
-		if err != nil && o.json {
+		if err != nil && o.json && !o.pod {
 			return 0, err
 		}
 		if err != nil {
 			probes = client.Obstacles(err)
+		}
+		if o.pod {
+			return o.printPod(probes)
 		}
 		if slices.ContainsFunc(probes, func(p runner.Probe) bool { return p.Status == runner.Missing }) {
 			code = 1
@@ -75,6 +84,20 @@ func (o *checkOptions) Run(args []string) (int, error) {
 		_, err = o.Print(table + verdict(tryRun(ctx, s)))
 		return code, err
 	})
+}
+
+// printPod prints what the spec of this pod lacks. The code is 1 if it lacks a line.
+func (o *checkOptions) printPod(probes []runner.Probe) (code int, err error) {
+	lines, err := podHere(probes)
+	if err != nil {
+		return 0, err
+	}
+	if o.json {
+		_, err = o.PrintJSON(append([]podLine{}, lines...))
+	} else {
+		_, err = o.Print(podText(lines))
+	}
+	return min(len(lines), 1), err
 }
 
 // tryRun returns the receipt of a one-shot sandbox on the host's files: what demesne run gets.
