@@ -36,6 +36,7 @@ type Catalog struct {
 	off   map[string]bool // names of disabled providers
 	price []Price         // of the user's file, for the models of any row
 	image string          // see In
+	bare  bool            // see Bare
 }
 
 // ErrNoProgram is in the error for an agent that has a credential, and whose program this host lacks.
@@ -182,6 +183,13 @@ func (c *Catalog) In(image string) *Catalog {
 	return &in
 }
 
+// Bare returns the catalog for calls that ask no model: an agent for which this host has no credential is no error.
+func (c *Catalog) Bare() *Catalog {
+	bare := *c
+	bare.bare = true
+	return &bare
+}
+
 // Models returns the models that can run now: the models of enabled providers whose credential this host has, and whose
 // program it has or an image makes available. Installed programs precede others, each in the table's order. The first
 // model is the default.
@@ -283,8 +291,8 @@ func (c *Catalog) standard(tool string) (*Agent, error) {
 	return c.agent(*first, tool, first.Models[0], "")
 }
 
-// Find returns the agent of a command, such as "claude", with its default model.
-func (c *Catalog) Find(command string) (*Agent, error) {
+// Row returns the provider of a command, such as "claude".
+func (c *Catalog) Row(command string) (*Provider, error) {
 	var known []string
 	for _, p := range c.rows {
 		if p.Command != command && p.Name != command {
@@ -294,14 +302,23 @@ func (c *Catalog) Find(command string) (*Agent, error) {
 		if c.off[p.Name] {
 			return nil, fmt.Errorf("agent %q is disabled: agent provider %q", command, p.Name)
 		}
-		return c.agent(p, "demesne agent "+command, p.Models[0], "")
+		return &p, nil
 	}
 	return nil, fmt.Errorf("unknown agent %q (known: %s)", command, strings.Join(known, ", "))
 }
 
+// Find returns the agent of a command, such as "claude", with its default model.
+func (c *Catalog) Find(command string) (*Agent, error) {
+	p, err := c.Row(command)
+	if err != nil {
+		return nil, err
+	}
+	return c.agent(*p, "demesne agent "+command, p.Models[0], "")
+}
+
 func (c *Catalog) agent(p Provider, tool, model, inner string) (*Agent, error) {
 	cred, err := c.o.credential(p, tool)
-	if err != nil {
+	if err != nil && !c.bare {
 		return nil, err
 	}
 	if inner == "" {

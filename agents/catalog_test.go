@@ -229,7 +229,10 @@ func TestUserRowFilled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := a.Interactive(Task{}, []string{"--yes", "{prompt}"}, "/h")
+	l, err := a.Interactive(Task{}, Call{Args: []string{"--yes", "{prompt}"}}, "/h")
+	if err != nil {
+		t.Fatal(err)
+	}
 	if got := strings.Join(l.Argv, " "); !strings.HasSuffix(got, "aider --yes {prompt}") || l.Routes[0].Port != ownPort {
 		t.Errorf("%q on port %d", got, l.Routes[0].Port)
 	}

@@ -139,20 +139,6 @@ func (a *Agent) Resume(t Task, session string) ([]string, error) {
 	return append(slices.Clone(a.program.argv), expand(t.Places.all(a.Provider.Resume), values)...), nil
 }
 
-// Interactive plans the program at a terminal, with the user's arguments. home is $HOME in the sandbox. It is kept for
-// later sessions, so the files of the Launch must be added by Seed.
-func (a *Agent) Interactive(t Task, args []string, home string) *Launch {
-	l, values := a.launch(t, home)
-	for _, word := range a.Provider.Interactive {
-		if word == "{args}" {
-			l.Argv = append(l.Argv, args...)
-		} else {
-			l.Argv = append(l.Argv, expand([]string{word}, values)...)
-		}
-	}
-	return l
-}
-
 // launch plans what both kinds of run share.
 func (a *Agent) launch(t Task, home string) (*Launch, map[string]string) {
 	if t.Token == "" {

@@ -57,7 +57,9 @@ func TestLaunchGolden(t *testing.T) {
 			t.Fatal(err)
 		}
 		golden(t, "launch/"+name+".resume", fmt.Sprintf("%q\n", argv))
-		l = a.Interactive(Task{Dir: "/home/u/project", Token: full.Token}, []string{"--continue", "{model}"}, "/home/u")
+		if l, err = a.Interactive(Task{Dir: "/home/u/project", Token: full.Token}, Call{Args: []string{"--continue", "{model}"}}, "/home/u"); err != nil {
+			t.Fatal(err)
+		}
 		golden(t, "launch/"+name+".interactive", l.String())
 	}
 }
@@ -140,7 +142,11 @@ func TestLaunchClosed(t *testing.T) {
 			{Task{}, false}, {Task{Egress: "none"}, false}, {Task{Egress: "package-managers"}, false}, {Task{Egress: "OPEN"}, false},
 			{Task{Egress: "open"}, true}, {Task{Research: true}, true},
 		} {
-			if got := a.Interactive(c.task, nil, HomeDir).Routes[0].Closed; got == (c.open || p.API.Unchecked) {
+			l, err := a.Interactive(c.task, Call{}, HomeDir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := l.Routes[0].Closed; got == (c.open || p.API.Unchecked) {
 				t.Errorf("%s: %+v: closed %t", p.Name, c.task, got)
 			}
 			if got := a.Headless(c.task).Routes[0].Closed; got == (c.open || p.API.Unchecked) {

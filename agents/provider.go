@@ -17,7 +17,8 @@ import (
 // Strings with placeholders may contain {prompt}, {model}, {session}, {dir}, {home}, {token}, {token20} (its last 20
 // characters), {url} (the base URL of API inside the sandbox), {servers} and {hosted}. In [Provider.Config] and
 // [Provider.Home] values are escaped for strings in double quotes, as JSON and TOML have them, except {servers} and
-// {hosted}. The element {args} of Interactive stands for all arguments of the user.
+// {hosted}. In Interactive the element {args} stands for all arguments of the user, and {skip} for the arguments about
+// permission prompts: see [Prompts].
 type Provider struct {
 	Name    string `json:"name"`             // unique, such as claude-code
 	Command string `json:"command"`          // the program, as found through PATH, and the verb of demesne agent
@@ -31,6 +32,9 @@ type Provider struct {
 	Side   []string `json:"side,omitempty"`
 
 	Arguments
+	Prompts Prompts `json:"prompts,omitzero"`
+	ACP     ACP     `json:"acp,omitzero"`
+
 	Env    map[string]string `json:"env,omitempty"`
 	Format string            `json:"format"` // of the program's stdout, one of [formatNames]
 
@@ -57,7 +61,35 @@ type Arguments struct {
 	Resume      []string `json:"resume"`                // arguments of a run that continues {session}
 	Interactive []string `json:"interactive,omitempty"` // of the program at a terminal; empty: {args}
 	Continue    []string `json:"continue,omitempty"`    // what a user types to continue the last session at a terminal
+
+	// Commands are sub-commands of the program that get no arguments of the row, and need no credential.
+	Commands []string `json:"commands,omitempty"`
 }
+
+// Prompts says how the program is told to ask before it acts, or not to. At a terminal it does not ask, because the sandbox
+// bounds what it can do, unless the caller chose otherwise: an argument of Chosen is among the caller's own, and then none is
+// added.
+type Prompts struct {
+	Skip   []string          `json:"skip,omitempty"`    // arguments of a program that does not ask
+	Ask    []string          `json:"ask,omitempty"`     // arguments of one that asks
+	AskEnv map[string]string `json:"ask_env,omitempty"` // variables of one that asks, in place of Env's; an empty value removes one
+	Chosen []string          `json:"chosen,omitempty"`  // options, as a caller spells them; one that ends with * is a prefix
+}
+
+// ACP says how the program speaks the Agent Client Protocol on its stdin and stdout. The zero ACP is of a program that does not.
+type ACP struct {
+	// Command is the adapter that speaks for the program, as found through PATH, and Variable names the program to it. With an
+	// empty Command the program speaks itself, with the arguments Arguments.
+	Command   string   `json:"command,omitempty"`
+	Variable  string   `json:"variable,omitempty"`
+	Arguments []string `json:"arguments,omitempty"`
+
+	Env          map[string]string `json:"env,omitempty"`
+	Capabilities map[string]any    `json:"capabilities,omitempty"` // agentCapabilities, as far as they are known before the program starts
+}
+
+// Speaks reports whether the row has the protocol.
+func (a ACP) Speaks() bool { return a.Command != "" || len(a.Arguments) > 0 }
 
 // Servers describes how a file of the provider lists MCP servers. Each is Entry, with {name} and {url}; Join is between
 // them. The list replaces {servers}.

@@ -1,6 +1,9 @@
 package agents
 
-import "time"
+import (
+	"strings"
+	"time"
+)
 
 // The ports of the sandbox's loopback, and the directory of the configuration there.
 const (
@@ -34,6 +37,7 @@ func table() []Provider {
 //     only.
 //   - Interactive: with `-p demesne` it reads demesne.config.toml after config.toml, and writes there what the user
 //     chooses. So a kept home keeps that file, and config.toml is replaced.
+//   - With features.daemon_auto_start and -p it warns at each start that it runs without a shared server.
 //   - Interactive: it asks a host for announcements at its start, which no setting stops. With --ask that is the first
 //     question; a refusal does no harm.
 //   - It follows a link from AGENTS.md to another directory.
@@ -46,9 +50,16 @@ func codex() Provider {
 		Arguments: Arguments{
 			Headless:    append(exec, "{prompt}"),
 			Resume:      append(exec[:len(exec):len(exec)], "resume", "{session}", "{prompt}"),
-			Interactive: []string{"-p", "demesne", "--dangerously-bypass-approvals-and-sandbox", "{args}"},
+			Interactive: []string{"-p", "demesne", "{skip}", "{args}"},
 			Continue:    []string{"resume", "--last"},
+			Commands: words("login logout mcp mcp-server plugin app-server remote-control completion update doctor sandbox debug apply a archive delete " +
+				"migrate-rollouts migrate-nfs-db unarchive cloud exec-server features help"),
 		},
+		Prompts: Prompts{Skip: words("--dangerously-bypass-approvals-and-sandbox"), Ask: words("-a on-request -s workspace-write"),
+			Chosen: words("-a* --ask-for-approval* -s* --sandbox* --approve-for-me --full-auto --yolo --dangerously-bypass-approvals-and-sandbox " +
+				"approval_policy=* sandbox_mode=* -capproval_policy=* -csandbox_mode=* --config=approval_policy=* --config=sandbox_mode=*")},
+		ACP: ACP{Command: "codex-acp", Variable: "CODEX_PATH", Env: map[string]string{"NO_BROWSER": "1"},
+			Capabilities: capabilities("resume", "list", "close")},
 		Env:     map[string]string{"CODEX_HOME": "{home}/.codex"},
 		Context: "AGENTS.md",
 		Project: []string{".codex/config.toml", ".codex/hooks.json", ".codex/rules/x.rules", ".agents/skills/x/SKILL.md"},
@@ -83,6 +94,20 @@ default_tools_approval_mode = "approve"
 	}
 }
 
+// words splits a line of the table.
+func words(line string) []string { return strings.Fields(line) }
+
+// capabilities returns what the protocol calls agentCapabilities, for a program that loads sessions and takes images, with
+// more methods of sessions.
+func capabilities(session ...string) map[string]any {
+	more := map[string]any{}
+	for _, name := range session {
+		more[name] = map[string]any{}
+	}
+	return map[string]any{"loadSession": true, "promptCapabilities": map[string]any{"image": true, "embeddedContext": true},
+		"mcpCapabilities": map[string]any{"http": true}, "sessionCapabilities": more}
+}
+
 const openAIBase = "https://api.openai.com/v1"
 
 func openAIKey() Credential {
@@ -102,6 +127,7 @@ enabled = false
 
 [features]
 plugins = false
+daemon_auto_start = false
 unbounded_connection_retries = false
 
 [notice]
@@ -155,9 +181,13 @@ func claudeCode() Provider {
 		Arguments: Arguments{
 			Headless:    append([]string{"-p", "{prompt}"}, flags...),
 			Resume:      append([]string{"-p", "{prompt}", "--resume", "{session}"}, flags...),
-			Interactive: []string{"--mcp-config", ConfigDir + "/.demesne-mcp.json", noHosted, "--dangerously-skip-permissions", "{args}"},
+			Interactive: []string{"--mcp-config", ConfigDir + "/.demesne-mcp.json", noHosted, "{skip}", "{args}"},
 			Continue:    []string{"--continue"},
+			Commands:    words("agents auth auto-mode doctor gateway install mcp plugin plugins project setup-token ultrareview update upgrade"),
 		},
+		Prompts: Prompts{Skip: words("--dangerously-skip-permissions"), Ask: words("--permission-mode default"),
+			Chosen: words("--permission-mode* --permission-prompt-tool* --dangerously-skip-permissions --allow-dangerously-skip-permissions")},
+		ACP: ACP{Command: "claude-agent-acp", Variable: "CLAUDE_CODE_EXECUTABLE", Capabilities: capabilities("resume", "list", "close", "fork")},
 		Env: map[string]string{
 			"ANTHROPIC_BASE_URL":                                   "{url}",
 			"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC":             "1",
@@ -210,7 +240,10 @@ func openCode() Provider {
 			Resume:      append(run[:len(run):len(run)], "--session", "{session}", "{prompt}"),
 			Interactive: []string{"{args}"},
 			Continue:    []string{"--continue"},
+			Commands:    words("completion mcp debug providers auth agent upgrade uninstall models stats export import session plugin plug db"),
 		},
+		Prompts: Prompts{Ask: []string{}, AskEnv: map[string]string{"OPENCODE_PERMISSION": `{"edit":"ask","bash":"ask","webfetch":"ask"}`}},
+		ACP:     ACP{Arguments: words("acp"), Capabilities: capabilities("list", "resume", "fork")},
 		Env: map[string]string{
 			"OPENCODE_CONFIG":                  "{home}/.config/opencode/demesne.json",
 			"OPENCODE_DISABLE_AUTOUPDATE":      "1",
@@ -253,9 +286,12 @@ func geminiCLI() Provider {
 		Arguments: Arguments{
 			Headless:    append(flags, "-p", "{prompt}"),
 			Resume:      append(flags[:len(flags):len(flags)], "--resume", "{session}", "-p", "{prompt}"),
-			Interactive: []string{"--approval-mode", "yolo", "{args}"},
+			Interactive: []string{"{skip}", "{args}"},
 			Continue:    []string{"--resume", "latest"},
+			Commands:    words("mcp extensions extension skills skill hooks hook gemma"),
 		},
+		Prompts: Prompts{Skip: words("--approval-mode yolo"), Ask: words("--approval-mode default"), Chosen: words("--approval-mode* -y --yolo --acp --experimental-acp")},
+		ACP:     ACP{Arguments: words("--acp"), Capabilities: capabilities()},
 		Env:     map[string]string{"GEMINI_MODEL": "{model}", "GOOGLE_GEMINI_BASE_URL": "{url}", "GEMINI_TELEMETRY_ENABLED": "false"},
 		Context: "GEMINI.md",
 		Project: []string{".gemini/settings.json", ".gemini/extensions/x/gemini-extension.json", ".gemini/commands/x.toml", ".gemini/.env", ".gemini/system.md"},

@@ -29,7 +29,7 @@ import (
 	"demesne/runner"
 )
 
-// Project is the directory that an agent works on, at its own path.
+// Project is the directory that an agent works on, at its own path. Without a Root it is a directory of the sandbox.
 type Project struct {
 	Dir  string // where the user is, absolute, without symbolic links
 	Root string // of the git repository, or Dir
@@ -127,6 +127,9 @@ func firstLine(path string) string {
 
 // Mounts returns the project's directories, writable, each at its own path.
 func (p *Project) Mounts() []runner.Mount {
+	if p.Root == "" {
+		return nil
+	}
 	m := []runner.Mount{{Source: p.Root, Target: p.Root}}
 	if p.Data != "" {
 		m = append(m, runner.Mount{Source: p.Data, Target: p.Data})
@@ -154,6 +157,9 @@ func (p *Project) KeptHome(home, agent string) (string, error) {
 // Identity returns the variables that name the user, or else the agent, as author of commits: the home of the sandbox has
 // no configuration of git.
 func (p *Project) Identity(agent string) []string {
+	if p.Root == "" {
+		return nil
+	}
 	name, email := git.Author(p.Root)
 	return git.Identity(cmp.Or(name, agent), cmp.Or(email, agent+"@localhost"))
 }

@@ -74,9 +74,22 @@ func (o *agentOptions) Flags() cmdline.Flags {
 			{Group: app.GroupSandbox, Long: "fresh", Set: cmdline.On(&o.fresh), Help: "use an empty home that is removed at the end"},
 			{Group: app.GroupSandbox, Long: "devcontainer", Arg: "DIR", Optional: true, Complete: cmdline.Directory, Set: o.SetDevcontainer,
 				Help: "take the image and the variables of a devcontainer.json (default the working directory's); the image must have the agent's program"},
+			{Group: app.GroupSandbox, Long: "permissions", Arg: "WORD", Words: permissionWords, Set: o.setPermissions,
+				Help: "skip the program's permission prompts (the default), or ask; the program's own options come first"},
+			{Group: app.GroupSandbox, Long: "acp", Set: cmdline.On(&o.acp), Help: "speak the Agent Client Protocol on stdin and stdout, in this directory: see demesne acp"},
 			in, require, env,
 		},
 		root, o.Network.Flags(), o.Network.SecretFlags(), o.Network.AskFlags(), o.LimitFlags())
+}
+
+// permissionWords are the values of --permissions.
+var permissionWords = []string{"skip", "ask"}
+
+func (o *agentOptions) setPermissions(s string) error {
+	var word string
+	err := cmdline.Word(&word, permissionWords)(s)
+	o.asks = word == "ask"
+	return err
 }
 
 // Run runs an agent's program on the terminal.

@@ -30,6 +30,7 @@ import (
 type agentOptions struct {
 	launch.Options
 	branch, fresh bool
+	asks, acp     bool // see agents.Call
 	forks         int
 	setup, stamp  string // stamp: of an attempt
 }
@@ -47,6 +48,8 @@ type agentTerminal struct {
 	home    string // directory of the host; empty: the sandbox's own files have the home
 	config  string // directory of the host for the files of the launch
 	branch  *terminal.Branch
+	call    agents.Call
+	informs bool // no request to a model: no credential is needed
 	watch   mounts.Watch
 	record  string // file with a line for each request to the model
 }
@@ -62,10 +65,13 @@ func (o *agentOptions) newAgentTerminal(home string, args []string) (_ *agentTer
 			t.close()
 		}
 	}()
-	if err = t.findAgent(catalog, args[0]); err != nil {
+	if err = t.findAgent(catalog, args); err != nil {
 		return nil, err
 	}
-	if t.project, err = terminal.Find(home); err != nil {
+	if t.project, err = terminal.Find(home); err != nil && t.informs && !o.branch {
+		t.project, o.fresh, err = &terminal.Project{Dir: agentHome}, true, nil
+	}
+	if err != nil {
 		return nil, err
 	}
 	if t.dir, err = terminal.Open(home); err != nil {
@@ -79,7 +85,12 @@ func (o *agentOptions) newAgentTerminal(home string, args []string) (_ *agentTer
 	if n := &o.Network; n.Mode == "" && n.File == "" && !n.Learn {
 		n.Mode = runner.PackageManagers
 	}
-	t.launch = t.agent.Interactive(agents.Task{Dir: t.project.Dir, Egress: o.Network.Mode}, args[1:], agentHome)
+	if t.launch, err = t.agent.Interactive(agents.Task{Dir: t.project.Dir, Egress: o.Network.Mode}, t.call, agentHome); err != nil {
+		return nil, t.hinted(err)
+	}
+	if t.informs {
+		t.launch.Routes = nil
+	}
 	if o.branch {
 		t.branch, err = t.project.Branch(t.agent.Provider.Name + "-" + cmp.Or(o.stamp, branchStamp()))
 	}
@@ -88,14 +99,19 @@ func (o *agentOptions) newAgentTerminal(home string, args []string) (_ *agentTer
 
 // findAgent finds the agent of a command, and the root filesystem for it: the image that the caller chose, the image of the
 // provider's row, or the host's own, on which an installation works. $DEMESNE_DEFAULT_IMAGE is ignored.
-func (t *agentTerminal) findAgent(catalog *agents.Catalog, name string) (err error) {
+func (t *agentTerminal) findAgent(catalog *agents.Catalog, args []string) (err error) {
 	o := t.o
-	t.agent, err = catalog.In(o.Image.Given).Find(name)
-	switch {
-	case errors.Is(err, agents.ErrNoProgram):
-		return text.Hinted(err, agentcmd.ProgramHint)
-	case err != nil:
-		return text.Hinted(err, "docs/reference/agents.md lists the agents, and the variables and files that hold their credentials")
+	row, err := catalog.Row(args[0])
+	if err != nil {
+		return t.hinted(err)
+	}
+	t.call = row.NewCall(args[1:])
+	t.call.Asks, t.call.ACP = o.asks, o.acp
+	if t.informs = row.Informs(t.call); t.informs {
+		catalog = catalog.Bare()
+	}
+	if t.agent, err = catalog.In(o.Image.Given).Find(args[0]); err != nil {
+		return t.hinted(err)
 	}
 	if image := cmp.Or(t.agent.Image(), string(imageref.Host)); o.Image.Kind == "" || o.Image.Kind == imageref.Host {
 		if o.Image, err = session.ParseImage(image); err != nil {
@@ -103,6 +119,17 @@ func (t *agentTerminal) findAgent(catalog *agents.Catalog, name string) (err err
 		}
 	}
 	return err
+}
+
+// hinted adds to an error what the user can do.
+func (t *agentTerminal) hinted(err error) error {
+	switch {
+	case errors.Is(err, agents.ErrNoProgram):
+		return text.Hinted(err, agentcmd.ProgramHint)
+	case errors.Is(err, agents.ErrNoAdapter):
+		return text.Hinted(err, "npm install --global @agentclientprotocol/%s", t.agent.Provider.ACP.Command)
+	}
+	return text.Hinted(err, "docs/reference/agents.md lists the agents, and the variables and files that hold their credentials")
 }
 
 // rootImage returns the name of the image that has the program, or "".
@@ -288,11 +315,15 @@ func colors(a *app.App) (env []string) {
 
 // start authorizes the routes, and runs the command.
 func (t *agentTerminal) start(j *launch.Execution, spec runner.Spec, r *launch.Root) error {
-	headers, next, err := t.agent.Renew(j.Sig.Ctx)
-	if err != nil {
-		return err
+	var next time.Time
+	if !t.informs {
+		headers, at, err := t.agent.Renew(j.Sig.Ctx)
+		if err != nil {
+			return err
+		}
+		t.launch.Authorize(headers)
+		next = at
 	}
-	t.launch.Authorize(headers)
 	s := t.o.Session(nil)
 	defer s.Close()
 	p := r.Progress()
@@ -300,7 +331,9 @@ func (t *agentTerminal) start(j *launch.Execution, spec runner.Spec, r *launch.R
 	c := r.CreateOptions(spec)
 	c.Egress.Routes = t.launch.Routes
 	cb := t.o.Callbacks(j.Sig, &j.Stages, p)
-	t.renewing(&cb, j, s, next)
+	if !t.informs {
+		t.renewing(&cb, j, s, next)
+	}
 	opts := j.RunOptions()
 	opts.KeepEmpty = t.branch != nil
 	done, err := s.Run(j.Sig.Ctx, c, opts, cb)
