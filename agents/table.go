@@ -38,6 +38,8 @@ func table() []Provider {
 //   - Interactive: with `-p demesne` it reads demesne.config.toml after config.toml, and writes there what the user
 //     chooses. So a kept home keeps that file, and config.toml is replaced.
 //   - With features.daemon_auto_start and -p it warns at each start that it runs without a shared server.
+//   - It asks only about what its own sandbox refuses. That sandbox is bwrap, which gets no namespaces here: with one, commands
+//     fail until the model asks to run them without it, and then the user is asked.
 //   - Interactive: it asks a host for announcements at its start, which no setting stops. With --ask that is the first
 //     question; a refusal does no harm.
 //   - It follows a link from AGENTS.md to another directory.
@@ -58,7 +60,7 @@ func codex() Provider {
 		Prompts: Prompts{Skip: words("--dangerously-bypass-approvals-and-sandbox"), Ask: words("-a on-request -s workspace-write"),
 			Chosen: words("-a* --ask-for-approval* -s* --sandbox* --approve-for-me --full-auto --yolo --dangerously-bypass-approvals-and-sandbox " +
 				"approval_policy=* sandbox_mode=* -capproval_policy=* -csandbox_mode=* --config=approval_policy=* --config=sandbox_mode=*")},
-		ACP: ACP{Command: "codex-acp", Variable: "CODEX_PATH", Env: map[string]string{"NO_BROWSER": "1"},
+		ACP: ACP{Command: "codex-acp", Variable: "CODEX_PATH", Env: map[string]string{"NO_BROWSER": "1", "INITIAL_AGENT_MODE": "agent-full-access"},
 			Capabilities: capabilities("resume", "list", "close")},
 		Env:     map[string]string{"CODEX_HOME": "{home}/.codex"},
 		Context: "AGENTS.md",

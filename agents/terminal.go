@@ -135,7 +135,12 @@ func (a *Agent) speak(l *Launch, c Call) error {
 		return fmt.Errorf("agent %q: %w: %w", a.Provider.Name, ErrNoAdapter, err)
 	}
 	l.Env = replaceEnv(l.Env, map[string]string{acp.Variable: a.program.argv[0]})
-	l.Argv, l.Mounts = argv, slices.Concat(a.program.mounts, mounts)
+	l.Argv = argv
+	for _, m := range mounts {
+		if !slices.Contains(l.Mounts, m) {
+			l.Mounts = append(l.Mounts[:len(l.Mounts):len(l.Mounts)], m)
+		}
+	}
 	return nil
 }
 

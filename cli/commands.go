@@ -42,7 +42,7 @@ func groups() []group {
 		{"Code", "kernel notebook repl", server.Kernels},
 		{"Images", "build pull push images tag rmi import export save login logout", image.Verbs},
 		{"Network", "egress secret", func() []app.Verb { return []app.Verb{network.Egress(), network.Secret()} }},
-		{"Agents", "agent research", func() []app.Verb { return []app.Verb{agent.Agent(), agent.Research()} }},
+		{"Agents", "agent acp research", func() []app.Verb { return []app.Verb{agent.Agent(), agent.ACP(), agent.Research()} }},
 		{"Agents", "mcp serve approve deny", func() []app.Verb {
 			return []app.Verb{server.MCP(run.Wrap), server.Serve(), server.Approve(), server.Deny()}
 		}},

@@ -44,7 +44,7 @@ func programsDir() string { return cmp.Or(os.Getenv("DEMESNE_AGENTS"), "/var/tmp
 // programsPath is a PATH with these programs.
 func programsPath() string {
 	dir := programsDir()
-	return dir + "/node_modules/.bin:" + dir + "/global/bin:" + os.Getenv("PATH")
+	return dir + "/node_modules/.bin:" + dir + "/global/bin:" + dir + "/editors/node_modules/.bin:" + os.Getenv("PATH")
 }
 
 // agentOf chooses the agent of a model on a host that has every key.

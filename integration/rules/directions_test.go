@@ -25,7 +25,7 @@ var floors = [][]string{
 	{"cli/launch"},
 	{"cli/devcontainer"},
 	{"cli/mounts"},
-	{"cli/changes", "cli/progress"},
+	{"cli/acp", "cli/changes", "cli/progress"},
 	{"cli/app"},
 	{"cli/stream"},
 	{"server/serve", "mcp/serve", "agents/headless"},

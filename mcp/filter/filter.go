@@ -32,9 +32,9 @@ const (
 	codeNeedsPage = -32042 // the client is asked to open an address
 )
 
-// wireMessage is a message of JSON-RPC. It has the fields that a receiver obeys, and the receiver gets its encoding: a field
+// Message is a message of JSON-RPC. It has the fields that a receiver obeys, and the receiver gets its encoding: a field
 // that occurs twice, or in another spelling, means the same to the filter and to the receiver.
-type wireMessage struct {
+type Message struct {
 	Version string          `json:"jsonrpc"`
 	ID      json.RawMessage `json:"id,omitempty"`
 	Method  string          `json:"method,omitempty"`
@@ -43,8 +43,8 @@ type wireMessage struct {
 	Error   json.RawMessage `json:"error,omitempty"`
 }
 
-// wireError is the error of a message.
-type wireError struct {
+// rpcError is the error of a message.
+type rpcError struct {
 	Code    int    `json:"code"`
 	Message string `json:"message"`
 }
@@ -73,17 +73,17 @@ func judge(line []byte, requests bool) (v wireVerdict) {
 	}
 	var passed []string
 	for _, raw := range batch {
-		m, err := parseWire(raw)
+		m, err := Parse(raw)
 		if err != nil {
 			v.why = append(v.why, err.Error())
 			continue
 		}
 		m, refusal, why := m.judge(requests)
 		if m != nil {
-			passed = append(passed, m.encodeWire())
+			passed = append(passed, m.Encode())
 		}
 		if refusal != nil {
-			v.answer = append(v.answer, []byte(refusal.encodeWire()+"\n"))
+			v.answer = append(v.answer, []byte(refusal.Encode()+"\n"))
 		}
 		if why != "" {
 			v.why = append(v.why, why)
@@ -99,13 +99,13 @@ func judge(line []byte, requests bool) (v wireVerdict) {
 	return v
 }
 
-// parseWire parses a message. Names of fields are compared exactly, which encoding/json does only for maps.
-func parseWire(raw []byte) (*wireMessage, error) {
+// Parse parses a message. Names of fields are compared exactly, which encoding/json does only for maps.
+func Parse(raw []byte) (*Message, error) {
 	var f map[string]json.RawMessage
 	if json.Unmarshal(raw, &f) != nil || f == nil {
 		return nil, errNotRPC
 	}
-	m := &wireMessage{ID: f["id"], Params: f["params"], Result: f["result"], Error: f["error"]}
+	m := &Message{ID: f["id"], Params: f["params"], Result: f["result"], Error: f["error"]}
 	if json.Unmarshal(f["jsonrpc"], &m.Version) != nil || m.Version != "2.0" {
 		return nil, errNotRPC
 	}
@@ -122,8 +122,8 @@ func parseWire(raw []byte) (*wireMessage, error) {
 	return m, nil
 }
 
-// encodeWire returns a message as one line, without raw characters that a terminal obeys.
-func (m *wireMessage) encodeWire() string {
+// Encode returns a message as one line, without raw characters that a terminal obeys.
+func (m *Message) Encode() string {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
@@ -132,14 +132,14 @@ func (m *wireMessage) encodeWire() string {
 }
 
 // judge returns the message for the client, or an answer for the server, and the reason of a refusal.
-func (m *wireMessage) judge(requests bool) (pass, refusal *wireMessage, why string) {
+func (m *Message) judge(requests bool) (pass, refusal *Message, why string) {
 	switch {
 	case m.Method == "":
 		return m.judgeAnswer(requests)
 	case m.ID != nil && (requests || m.Method == "ping"):
 		return m, nil, ""
 	case m.ID != nil:
-		return nil, failure(m.ID, codeNoMethod, "the client takes no such request"), "request " + m.Method + ": --allow-requests passes the server's own requests"
+		return nil, Failure(m.ID, codeNoMethod, "the client takes no such request"), "request " + m.Method + ": --allow-requests passes the server's own requests"
 	case strings.HasPrefix(m.Method, "notifications/") && (requests || !asksInput(m.Params)):
 		return m, nil, ""
 	}
@@ -148,7 +148,7 @@ func (m *wireMessage) judge(requests bool) (pass, refusal *wireMessage, why stri
 
 // judgeAnswer refuses an answer that asks the client for something: from protocol 2026-07-28 on, the requests of a server
 // are in its results, and an error can name an address to open.
-func (m *wireMessage) judgeAnswer(requests bool) (pass, refusal *wireMessage, why string) {
+func (m *Message) judgeAnswer(requests bool) (pass, refusal *Message, why string) {
 	var fault map[string]json.RawMessage
 	json.Unmarshal(m.Error, &fault)
 	needsPage := false
@@ -159,7 +159,7 @@ func (m *wireMessage) judgeAnswer(requests bool) (pass, refusal *wireMessage, wh
 	if requests || !needsPage && !asksInput(m.Result) {
 		return m, nil, ""
 	}
-	return failure(m.ID, codeInternal, "the server asked for input, which this client does not give"), nil,
+	return Failure(m.ID, codeInternal, "the server asked for input, which this client does not give"), nil,
 		"a result that asks for input: --allow-requests passes the server's own requests"
 }
 
@@ -175,9 +175,10 @@ func asksInput(raw json.RawMessage) bool {
 	return false
 }
 
-func failure(id json.RawMessage, code int, message string) *wireMessage {
-	raw, _ := json.Marshal(wireError{code, message}) // never fails
-	return &wireMessage{Version: "2.0", ID: id, Error: raw}
+// Failure returns the answer with an error to the request of that id.
+func Failure(id json.RawMessage, code int, message string) *Message {
+	raw, _ := json.Marshal(rpcError{code, message}) // never fails
+	return &Message{Version: "2.0", ID: id, Error: raw}
 }
 
 // Wire passes messages between a client and the server that it wraps. It replaces the caller's stdin and stdout.

@@ -179,6 +179,14 @@ func ExecutedBy(file string) (by string) {
 	return m.by
 }
 
+// GuardedBy is ExecutedBy for the files that [Autorun.Protected] returns where they exist.
+func GuardedBy(file string) (by string) {
+	if m, ok := executorOf(strings.TrimPrefix(path.Clean("/"+file), "/")); ok && m.guard {
+		return m.by
+	}
+	return ""
+}
+
 // match is a row that matches a path, and where.
 type match struct {
 	executor
