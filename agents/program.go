@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -90,11 +91,28 @@ func (o Options) installed(p Provider) (argv []string, mounts []runner.Mount, er
 	return argv, f.mounts, f.err
 }
 
+// ShimMark is the second line of a shim: a script that starts demesne in place of an agent's program. Programs are looked for
+// behind it.
+const ShimMark = "# A shim of demesne agent."
+
+// IsShim reports whether a file is a shim.
+func IsShim(path string) bool {
+	f, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	var first [64]byte
+	n, _ := io.ReadFull(f, first[:])
+	_, rest, _ := strings.Cut(string(first[:n]), "\n")
+	return strings.HasPrefix(rest, ShimMark+"\n")
+}
+
 // look finds a program in PATH and resolves links. Relative directories of PATH do not count.
 func (o Options) look(name string) (string, error) {
 	for _, dir := range filepath.SplitList(o.Env("PATH")) {
 		path := filepath.Join(dir, name)
-		if st, err := os.Stat(path); !filepath.IsAbs(dir) || err != nil || !st.Mode().IsRegular() || st.Mode()&0o111 == 0 {
+		if st, err := os.Stat(path); !filepath.IsAbs(dir) || err != nil || !st.Mode().IsRegular() || st.Mode()&0o111 == 0 || IsShim(path) {
 			continue
 		}
 		return filepath.EvalSymlinks(path)

@@ -62,6 +62,8 @@ type Arguments struct {
 	Interactive []string `json:"interactive,omitempty"` // of the program at a terminal; empty: {args}
 	Continue    []string `json:"continue,omitempty"`    // what a user types to continue the last session at a terminal
 
+	Chdir       []string `json:"chdir,omitempty"`       // options that name the program's directory, which becomes the project
+
 	// Commands are sub-commands of the program that get no arguments of the row, and need no credential.
 	Commands []string `json:"commands,omitempty"`
 }

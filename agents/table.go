@@ -54,6 +54,7 @@ func codex() Provider {
 			Resume:      append(exec[:len(exec):len(exec)], "resume", "{session}", "{prompt}"),
 			Interactive: []string{"-p", "demesne", "{skip}", "{args}"},
 			Continue:    []string{"resume", "--last"},
+			Chdir:       words("--cd -C"),
 			Commands: words("login logout mcp mcp-server plugin app-server remote-control completion update doctor sandbox debug apply a archive delete " +
 				"migrate-rollouts migrate-nfs-db unarchive cloud exec-server features help"),
 		},

@@ -12,6 +12,7 @@ import (
 // Call is a command line of the user for a program at a terminal, or of an editor that starts it.
 type Call struct {
 	Args []string
+	Dir  string // that Args name as the program's; empty: the working directory
 	Asks bool // the program asks before it acts, unless Args say otherwise
 	ACP  bool // it speaks the Agent Client Protocol on its stdin and stdout
 }
@@ -31,7 +32,23 @@ func (p *Provider) NewCall(args []string) Call {
 	case own(0, "node") && len(args) > 1 && filepath.IsAbs(args[1]) && strings.HasSuffix(args[1], ".js"):
 		args = args[2:]
 	}
-	return Call{Args: args}
+	return Call{Args: args, Dir: p.chdir(args)}
+}
+
+// chdir returns the directory that arguments name, or "".
+func (p *Provider) chdir(args []string) string {
+	before, _, _ := splitArgs(args)
+	for i, arg := range before {
+		name, value, joined := strings.Cut(arg, "=")
+		switch {
+		case !slices.Contains(p.Chdir, name):
+		case joined:
+			return value
+		case i+1 < len(before):
+			return before[i+1]
+		}
+	}
+	return ""
 }
 
 // Informs reports whether a call asks no model: it prints help or a version, or is a sub-command of the row's list. It needs

@@ -71,6 +71,24 @@ func (b *box) played(cmd *exec.Cmd) (all acpEvents) {
 	return all
 }
 
+// editorScript is a model for three kinds of turns: one that makes a file, one that writes a file by the program's own tool, and
+// one that waits until it is cancelled.
+func editorScript(work, write fixture.ToolCall) func(fixture.ModelRequest) fixture.Answer {
+	return func(r fixture.ModelRequest) fixture.Answer {
+		switch {
+		case strings.Contains(r.Prompt, "once more"):
+			return fixture.Answer{Text: "continued"}
+		case strings.Contains(r.Prompt, "and now wait"):
+			return fixture.Answer{Text: "waiting", Calls: []fixture.ToolCall{{Run: "sleep 600"}}}
+		case strings.Contains(r.Prompt, "write it down") && len(r.Results) < 2:
+			return fixture.Answer{Calls: []fixture.ToolCall{write}}
+		case len(r.Results) > 0:
+			return fixture.Answer{Text: "zebra finished"}
+		}
+		return fixture.Answer{Calls: []fixture.ToolCall{work}}
+	}
+}
+
 // TestACP serves the real agents to an editor that is the protocol's published client: a session in a directory, which the
 // editor did not start the agent in, a turn whose tool asks for permission, a turn that is cancelled, and the same session
 // in another sandbox.
@@ -81,37 +99,31 @@ func TestACP(t *testing.T) {
 }
 
 func testACP(t *testing.T, name string) {
-	endless := make(chan struct{})
-	t.Cleanup(func() { close(endless) })
-	b, m, repo := newProgramBox(t, func(r fixture.ModelRequest) fixture.Answer {
-		switch {
-		case strings.Contains(r.Prompt, "once more"):
-			return fixture.Answer{Text: "continued"}
-		case strings.Contains(r.Prompt, "and now wait"):
-			return fixture.Answer{Text: "waiting", Calls: []fixture.ToolCall{{Run: "sleep 600"}}}
-		case len(r.Results) > 0:
-			return fixture.Answer{Text: "zebra finished"}
-		}
-		const command = "echo by the agent > made.txt; rm -f /tmp/x"
-		if name == "codex" {
-			return fixture.Answer{Calls: []fixture.ToolCall{{Name: "exec_command", Input: map[string]any{"cmd": command, "sandbox_permissions": "require_escalated", "justification": "to see"}}}}
-		}
-		return fixture.Answer{Calls: []fixture.ToolCall{{Run: command}}}
-	})
+	const command = "echo by the agent > made.txt"
+	tool := fixture.ToolCall{Run: command}
+	if name == "codex" {
+		tool = fixture.ToolCall{Name: "exec_command", Input: map[string]any{"cmd": command, "sandbox_permissions": "require_escalated", "justification": "to see"}}
+	}
+	b, m, repo := newProgramBox(t, nil)
+	m.Script = editorScript(tool, fixture.ToolCall{Name: "write_file", Input: map[string]any{"file_path": repo + "/down.txt", "content": "by the editor\n"}})
 	steps := []string{"new"}
 	// By their own default the model decides what to ask.
 	if mode := map[string]string{"claude": "mode default", "codex": "mode workspace-write"}[name]; mode != "" {
 		steps = append(steps, mode)
 	}
-	first := b.editor(repo, append(steps, "prompt please make the file", "cancel and now wait"), "acp", name)
-	t.Log(first)
-	for _, r := range m.Log() {
-		t.Logf("%s %.200q", r.Path, r.Results)
+	steps, want := append(steps, "prompt please make the file"), []string{"end_turn", "cancelled"}
+	if name == "gemini" { // the one of them whose tools write through the editor
+		b.file("h/repo/down.txt", "before\n", 0o644)
+		steps, want = append(steps, "prompt write it down"), []string{"end_turn", "end_turn", "cancelled"}
+	}
+	first := b.editor(repo, append(steps, "cancel and now wait"), "acp", name)
+	if name == "gemini" && (!first.has("write", repo+"/down.txt") || !first.has("read", repo+"/down.txt")) {
+		t.Errorf("the editor's files: %v", first)
 	}
 	if !first.has("initialized", "true") || len(first.of("permission")) == 0 || !first.has("agent_message_chunk", "zebra") {
 		t.Errorf("the first turn: %v", first)
 	}
-	if got := first.of("stopped"); !slices.Equal(got, []string{"end_turn", "cancelled"}) {
+	if got := first.of("stopped"); !slices.Equal(got, want) {
 		t.Errorf("the turns stopped by %q", got)
 	}
 	if made, _ := os.ReadFile(repo + "/made.txt"); string(made) != "by the agent\n" {
@@ -121,10 +133,36 @@ func testACP(t *testing.T, name string) {
 		return // within a minute of the first session it finds none, also without a sandbox
 	}
 	again := b.editor(repo, []string{"load " + first.of("session")[0], "prompt once more"}, "acp", name)
-	t.Log(again, b.host(b.home, "find .demesne/agents -type f | grep -v /plugins/ | head -60"))
 	if !again.has("user_message_chunk", "please make the file") || !again.has("stopped", "end_turn") {
 		t.Errorf("the session again: %v", again)
 	}
 	b.nowhere(b.home+"/.demesne", realKey)
 	b.nowhere(repo, realKey)
+}
+
+// TestAgentSDKs starts the agents by the vendors' SDKs for programs, whose option for the program's path names a shim: a turn
+// that runs a tool, one that the caller aborts, and the first session again. Claude's asks the caller before a tool runs.
+func TestAgentSDKs(t *testing.T) {
+	for name, asked := range map[string]string{"claude": "Bash", "codex": ""} {
+		t.Run(name, func(t *testing.T) {
+			b, m, repo := newProgramBox(t, editorScript(fixture.ToolCall{Run: "echo by the agent > made.txt"}, fixture.ToolCall{}))
+			text, err := os.ReadFile("clients/agent_sdk/" + name + ".mjs")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r := b.demesne("agent", "shim", name, b.dir+"/shims"); r.code != 0 {
+				t.Fatal(r)
+			}
+			all := b.played(b.command(program(t, "node"), b.file(name+".mjs", string(text), 0o644), programsDir()+"/editors/node_modules", b.dir+"/shims/"+name, repo))
+			if got := all.of("result"); len(all.of("cancelled")) != 1 || got[0] != "zebra finished" || got[len(got)-1] != "continued" || all.of("asked")[0] != asked {
+				t.Errorf("%v", all)
+			}
+			if made, _ := os.ReadFile(repo + "/made.txt"); string(made) != "by the agent\n" {
+				t.Errorf("made %q", made)
+				for _, r := range m.Log() {
+					t.Logf("%s %q", r.Path, r.Results)
+				}
+			}
+		})
+	}
 }

@@ -36,19 +36,13 @@ type Project struct {
 	Data string // the directory of the repository's data, if it is outside of Root: Root is a linked worktree
 }
 
-// Find returns the project of the working directory: see FindAt.
-func Find(home string) (*Project, error) {
-	dir, err := os.Getwd()
-	if err != nil {
-		return nil, fmt.Errorf("find working directory: %w", err)
-	}
-	return FindAt(dir, home)
-}
-
-// FindAt returns the project of a directory. It refuses a directory that contains the user's home, unless that is a
+// Find returns the project of a directory. It refuses a directory that contains the user's home, unless that is a
 // checkout: an agent could write to all of it.
-func FindAt(dir, home string) (*Project, error) {
-	dir, err := filepath.EvalSymlinks(dir)
+func Find(dir, home string) (*Project, error) {
+	dir, err := filepath.Abs(dir)
+	if err == nil {
+		dir, err = filepath.EvalSymlinks(dir)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("find project: %w", err)
 	}

@@ -51,20 +51,20 @@ func TestFindProject(t *testing.T) {
 		{home + "/planted", home + "/planted", ""},
 	} {
 		t.Chdir(c.dir)
-		p, err := Find(home)
+		p, err := Find(".", home)
 		if err != nil || p.Dir != c.dir || p.Root != c.root || p.Data != c.git {
 			t.Errorf("%s: %+v %v", c.dir, p, err)
 		}
 	}
 	for _, dir := range []string{home, filepath.Dir(home), "/"} {
 		t.Chdir(dir)
-		if p, err := Find(home); err == nil {
+		if p, err := Find(".", home); err == nil {
 			t.Errorf("%s: %+v", dir, p)
 		}
 	}
 	gitCommand(t, "init", "-q", home) // files of the home in git: the repository is not the project
 	t.Chdir(plain)
-	if p, err := Find(home); err != nil || p.Root != plain {
+	if p, err := Find(".", home); err != nil || p.Root != plain {
 		t.Errorf("a repository at the home: %+v %v", p, err)
 	}
 }

@@ -97,7 +97,7 @@ func (o *acpOptions) Run(args []string) (int, error) {
 		Name: row.Name, Title: row.Command + " in demesne", Version: cmdline.Version, Capabilities: row.ACP.Capabilities, Requests: o.requests,
 		Stderr: o.Stderr, Say: o.Say,
 		Start: func(dir string) (*exec.Cmd, string, error) {
-			p, err := terminal.FindAt(dir, home)
+			p, err := terminal.Find(dir, home)
 			if err != nil {
 				return nil, "", err
 			}

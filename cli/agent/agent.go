@@ -16,6 +16,7 @@ import (
 	"os"
 	"slices"
 
+	"demesne/agents"
 	"demesne/cli/app"
 	"demesne/cli/launch"
 	"demesne/internal/cmdline"
@@ -26,7 +27,7 @@ import (
 func Agent() app.Verb {
 	return app.Verb{
 		Command: cmdline.Command{
-			Name: "agent", Usage: []string{"[flags] NAME [ARG…]", "run [flags] PROMPT"},
+			Name: "agent", Usage: []string{"[flags] NAME [ARG…]", "run [flags] PROMPT", "shim [NAME…] [--vscode] DIR"},
 			Summary: "work with a coding agent in a sandbox",
 			About: `Starts the coding agent NAME (claude, codex, opencode, gemini, qwen, copilot, pi, or one of your own) in a sandbox. Its program is the one
 that this machine has installed, or with --image an image's. Where claude or codex is not installed, demesne
@@ -47,14 +48,21 @@ demesne makes one sandbox with the clone, runs the shell text of --setup there, 
 it, at the same time and without a terminal. What the attempts share takes space only once. A table on stdout has the
 outcome of each, with its branch.
 
+The agent asks for no permissions, unless you write --permissions ask, or the program's own option such as --permission-mode.
+Help, versions and sub-commands that ask no model need neither a credential nor a project.
+
+demesne agent shim writes an executable for each NAME (default all) into DIR, for PATH and for settings that name a program:
+it starts demesne agent NAME. It replaces only shims. With --vscode it prints the settings of VS Code's extensions.
+
 demesne agent run gives an agent one task, without a terminal and without this directory: see demesne agent run --help.`,
 			Examples: []cmdline.Example{
 				{Says: "work with Claude Code on this project", Line: "demesne agent claude"},
 				{Says: "continue Codex's last session, and let it reach one more name", Line: "demesne agent --allow-domain api.example.com codex resume --last"},
 				{Says: "get the work as a branch", Line: "demesne agent --branch claude"},
+				{Says: "start it from PATH and from settings", Line: "demesne agent shim claude ~/.local/share/demesne-shims"},
 				{Says: "compare three attempts", Line: "demesne agent --branch --fork 3 claude -p 'make the tests faster'"},
 			},
-			Operand: cmdline.Argv, Words: []string{"run", "claude", "codex", "opencode", "gemini"}, Topics: []cmdline.Topic{agentRunTopic()},
+			Operand: cmdline.Argv, Words: []string{"run", "shim", "claude", "codex", "opencode", "gemini"}, Topics: []cmdline.Topic{agentRunTopic()},
 		},
 		New: func(a *app.App) app.Options { return &agentOptions{Options: launch.Options{App: a}} },
 	}
@@ -106,6 +114,13 @@ func (o *agentOptions) Run(args []string) (int, error) {
 	home, err := os.UserHomeDir()
 	if err != nil {
 		return 0, fmt.Errorf("find home directory: %w", err)
+	}
+	if args[0] == "shim" {
+		catalog, err := agents.Open(agents.Options{Env: o.Getenv, Home: home})
+		if err != nil {
+			return 0, err
+		}
+		return o.shim(catalog, args[1:])
 	}
 	if err := o.OpenDevcontainer(nil); err != nil {
 		return 0, err

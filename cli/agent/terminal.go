@@ -68,7 +68,7 @@ func (o *agentOptions) newAgentTerminal(home string, args []string) (_ *agentTer
 	if err = t.findAgent(catalog, args); err != nil {
 		return nil, err
 	}
-	if t.project, err = terminal.Find(home); err != nil && t.informs && !o.branch {
+	if t.project, err = terminal.Find(cmp.Or(t.call.Dir, "."), home); err != nil && t.informs && !o.branch {
 		t.project, o.fresh, err = &terminal.Project{Dir: agentHome}, true, nil
 	}
 	if err != nil {
