@@ -166,3 +166,37 @@ func TestAgentSDKs(t *testing.T) {
 		})
 	}
 }
+
+// TestAgentInforms asks the programs for what needs no model, in the home directory and without a credential. In a project it
+// starts one whose MCP servers need a file of the home directory: a line names it, and --mount shows it.
+func TestAgentInforms(t *testing.T) {
+	b, _, repo := newProgramBox(t, nil)
+	with := b.extra
+	b.extra = []string{"PATH=" + programsPath()}
+	for line, want := range map[string]string{"claude -- --version": "Claude Code", "codex login status": "Not logged in", "gemini --help": "Usage: gemini"} {
+		cmd := b.command("demesne", append([]string{"agent"}, strings.Fields(line)...)...)
+		cmd.Dir = b.home
+		if r := b.finish(cmd); !strings.Contains(r.stdout+r.stderr, want) || strings.Contains(r.stderr, "demesne: ") {
+			t.Errorf("%s: %+v", line, r)
+		}
+	}
+	b.extra = with
+	server := b.file("h/tools/server", "#!/bin/sh\n", 0o755)
+	b.file("h/repo/.mcp.json", `{"mcpServers":{"own":{"command":"`+server+`"}}}`, 0o644)
+	for _, flags := range [][]string{nil, {"--mount", server}} {
+		cmd := b.command("demesne", slices.Concat([]string{"agent"}, flags, []string{"claude", "-p", "hello"})...)
+		cmd.Dir = repo
+		if r := b.finish(cmd); r.code != 0 || strings.Contains(r.stderr, "--mount "+server) != (flags == nil) {
+			t.Errorf("%q: %+v", flags, r)
+		}
+	}
+}
+
+// TestACPElsewhere checks what an editor gets where no agent can start: an error that says why.
+func TestACPElsewhere(t *testing.T) {
+	b, _, repo := newProgramBox(t, nil)
+	all := b.editor(b.home, []string{"new", "new " + repo, "new /nonexistent"}, "acp", "claude")
+	if !all.has("error", "contains your home directory") || len(all.of("error")) != 2 || len(all.of("session")) != 3 {
+		t.Errorf("%v", all)
+	}
+}

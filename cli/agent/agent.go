@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 
 	"demesne/agents"
 	"demesne/cli/app"
@@ -72,6 +73,15 @@ func (o *agentOptions) Flags() cmdline.Flags {
 	in := *o.SandboxFlags().Long("in")
 	require := *o.SandboxFlags().Long("require")
 	env := *o.CommandFlags().Long("env")
+	mount, cache, socket := *o.Mounts.Flags().Long("mount"), *o.Mounts.Flags().Long("cache"), *o.SandboxFlags().Long("socket")
+	set := mount.Set
+	mount.Help = "show a file or directory, such as a toolchain, at DST (default its own path); MODE is ro (the default) or rw"
+	mount.Set = func(value string) error {
+		if strings.HasSuffix(value, ":cow") {
+			return errors.New("the mode cow is of demesne run and create")
+		}
+		return set(value)
+	}
 	root := o.RootFlags()
 	root.Long("image").Help = "take the agent's program and the root filesystem from an image: a name, a reference, or dir:ROOTFS (default this machine's; without an installation, an image that demesne builds)"
 	return slices.Concat(
@@ -85,7 +95,7 @@ func (o *agentOptions) Flags() cmdline.Flags {
 			{Group: app.GroupSandbox, Long: "permissions", Arg: "WORD", Words: permissionWords, Set: o.setPermissions,
 				Help: "skip the program's permission prompts (the default), or ask; the program's own options come first"},
 			{Group: app.GroupSandbox, Long: "acp", Set: cmdline.On(&o.acp), Help: "speak the Agent Client Protocol on stdin and stdout, in this directory: see demesne acp"},
-			in, require, env,
+			in, mount, cache, socket, require, env,
 		},
 		root, o.Network.Flags(), o.Network.SecretFlags(), o.Network.AskFlags(), o.LimitFlags())
 }

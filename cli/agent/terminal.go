@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -23,7 +24,6 @@ import (
 	"demesne/internal/fsutil"
 	"demesne/internal/text"
 	"demesne/runner"
-	"demesne/runner/client"
 	"demesne/session"
 )
 
@@ -45,12 +45,13 @@ type agentTerminal struct {
 	project *terminal.Project
 	launch  *agents.Launch
 	dir     *terminal.Session
+	user    string // the user's home
 	home    string // directory of the host; empty: the sandbox's own files have the home
 	config  string // directory of the host for the files of the launch
 	branch  *terminal.Branch
 	call    agents.Call
 	informs bool // no request to a model: no credential is needed
-	watch   mounts.Watch
+	placed  *mounts.Placed
 	record  string // file with a line for each request to the model
 }
 
@@ -59,7 +60,7 @@ func (o *agentOptions) newAgentTerminal(home string, args []string) (_ *agentTer
 	if err != nil {
 		return nil, err
 	}
-	t := &agentTerminal{o: o, watch: mounts.Watch{Verb: "agent"}}
+	t := &agentTerminal{o: o, user: home}
 	defer func() {
 		if err != nil {
 			t.close()
@@ -222,26 +223,34 @@ func (t *agentTerminal) spec() (runner.Spec, error) {
 		spec.Inputs = append(spec.Inputs, t.branch.Input())
 	} else {
 		spec.Mounts = t.project.Mounts()
-		own := spec.Mounts
-		covers, err := client.CoverHome(own...)
-		if err != nil {
-			return spec, err
-		}
-		spec.Mounts = append(spec.Mounts, covers...)
-		for _, m := range own {
-			protected, err := t.watch.Protect(m, own)
-			if err != nil {
-				return spec, err
-			}
-			spec.Mounts = append(spec.Mounts, protected...)
-		}
 	}
+	if t.placed, err = t.o.Mounts.Place(t.o.App, &spec); err != nil {
+		return spec, err
+	}
+	t.tellServers(spec.Mounts)
 	if t.home != "" {
 		spec.Mounts = append(spec.Mounts, runner.Mount{Source: t.home, Target: agentHome})
 	}
 	spec.Mounts = append(spec.Mounts, t.configMount())
 	spec.Mounts = append(spec.Mounts, t.launch.Mounts...)
 	return spec, nil
+}
+
+// tellServers names what the project's MCP servers need of the user's home, and the sandbox lacks.
+func (t *agentTerminal) tellServers(seen []runner.Mount) {
+	if t.informs || !slices.Contains(t.agent.Provider.Project, ".mcp.json") {
+		return
+	}
+	var dirs []string
+	for _, m := range seen {
+		dirs = append(dirs, m.Target)
+	}
+	for _, m := range t.project.MissingServers(t.user, dirs, func(name string) string {
+		path, _ := exec.LookPath(name)
+		return path
+	}) {
+		t.o.Say(fmt.Sprintf("agent: MCP server %s of .mcp.json needs %s, which the sandbox does not have: --mount %[2]s shows it", text.SafeLine(m.Server), text.SafeLine(m.Path)))
+	}
 }
 
 func (t *agentTerminal) configMount() runner.Mount {
@@ -267,7 +276,7 @@ func (t *agentTerminal) run() (int, error) {
 	if err == nil && t.branch != nil {
 		err = t.branch.Fetch(t.o.Say, j.Result)
 	}
-	t.watch.Tell(&t.o.Console)
+	t.placed.Tell()
 	if m := t.meter(); m.Requests() > 0 && stream.IsTerminal(t.o.Stderr) {
 		t.o.Say(fmt.Sprintf("agent: %d requests to the model, cost: %s", m.Requests(), costText(m)))
 	}
