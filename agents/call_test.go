@@ -34,6 +34,7 @@ func TestCalls(t *testing.T) {
 		{"claude auth status", false, "auth status", "--mcp-config", true},
 		{"codex", false, bypass, "", false},
 		{"codex login status", false, "login status", "-p demesne", true},
+		{"codex app-server --analytics-default-enabled", false, "app-server", "-p demesne", false},
 		{"codex exec --help", false, "--help", "", true},
 		{"codex exec --sandbox workspace-write x", false, "-p demesne exec", "dangerously", false},
 		{"codex exec --config approval_policy=\"never\" x", false, "-p demesne exec", "dangerously", false},

@@ -64,8 +64,10 @@ type Arguments struct {
 
 	Chdir       []string `json:"chdir,omitempty"`       // options that name the program's directory, which becomes the project
 
-	// Commands are sub-commands of the program that get no arguments of the row, and need no credential.
+	// Commands and Serves are sub-commands of the program that get no arguments of the row. Commands ask no model, and need
+	// no credential.
 	Commands []string `json:"commands,omitempty"`
+	Serves   []string `json:"serves,omitempty"`
 }
 
 // Prompts says how the program is told to ask before it acts, or not to. At a terminal it does not ask, because the sandbox

@@ -55,8 +55,9 @@ func codex() Provider {
 			Interactive: []string{"-p", "demesne", "{skip}", "{args}"},
 			Continue:    []string{"resume", "--last"},
 			Chdir:       words("--cd -C"),
-			Commands: words("login logout mcp mcp-server plugin app-server remote-control completion update doctor sandbox debug apply a archive delete " +
-				"migrate-rollouts migrate-nfs-db unarchive cloud exec-server features help"),
+			Commands: words("login logout mcp plugin completion update doctor sandbox debug apply a archive delete " +
+				"migrate-rollouts migrate-nfs-db unarchive features help"),
+			Serves: words("app-server exec-server mcp-server remote-control cloud"),
 		},
 		Prompts: Prompts{Skip: words("--dangerously-bypass-approvals-and-sandbox"), Ask: words("-a on-request -s workspace-write"),
 			Chosen: words("-a* --ask-for-approval* -s* --sandbox* --approve-for-me --full-auto --yolo --dangerously-bypass-approvals-and-sandbox " +

@@ -58,7 +58,7 @@ func (p *Provider) Informs(c Call) bool {
 		return false
 	}
 	before, _, _ := splitArgs(c.Args)
-	return p.command(c) || slices.ContainsFunc(before, func(a string) bool {
+	return slices.Contains(p.Commands, c.Args[0]) || slices.ContainsFunc(before, func(a string) bool {
 		return slices.Contains([]string{"--help", "-h", "--version", "-v", "-V"}, a)
 	})
 }
@@ -73,7 +73,7 @@ func splitArgs(args []string) (before, after []string, found bool) {
 }
 
 func (p *Provider) command(c Call) bool {
-	return len(c.Args) > 0 && slices.Contains(p.Commands, c.Args[0])
+	return len(c.Args) > 0 && (slices.Contains(p.Commands, c.Args[0]) || slices.Contains(p.Serves, c.Args[0]))
 }
 
 // chosen reports whether the caller's own arguments say whether the program asks.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"os/exec"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -198,5 +199,32 @@ func TestACPElsewhere(t *testing.T) {
 	all := b.editor(b.home, []string{"new", "new " + repo, "new /nonexistent"}, "acp", "claude")
 	if !all.has("error", "contains your home directory") || len(all.of("error")) != 2 || len(all.of("session")) != 3 {
 		t.Errorf("%v", all)
+	}
+}
+
+// TestEditorsPage starts each command line of the blocks in docs/guide/editors.md as the protocol's client, which gets an answer
+// before a sandbox exists.
+func TestEditorsPage(t *testing.T) {
+	b, _, _ := newProgramBox(t, nil)
+	n := 0
+	for _, block := range regexp.MustCompile("(?s)```json\n(.*?)```").FindAllStringSubmatch(document(t, "docs/guide/editors.md"), -1) {
+		var settings struct {
+			Servers map[string]struct {
+				Command string
+				Args    []string
+			} `json:"agent_servers"`
+		}
+		if err := json.Unmarshal([]byte(block[1]), &settings); err != nil {
+			t.Fatalf("%s: %v", block[1], err)
+		}
+		for name, s := range settings.Servers {
+			if all := b.editor(b.dir, nil, s.Args...); s.Command != "demesne" || !all.has("initialized", "true") {
+				t.Errorf("%s: %v", name, all)
+			}
+			n++
+		}
+	}
+	if n == 0 {
+		t.Error("the page has no blocks")
 	}
 }
