@@ -70,7 +70,7 @@ type Arguments struct {
 	Serves   []string `json:"serves,omitempty"`
 }
 
-// Prompts says how the program is told to ask before it acts, or not to. At a terminal it does not ask, because the sandbox
+// Prompts has the arguments with which the program asks before it acts, or does not ask. At a terminal it does not ask, because the sandbox
 // bounds what it can do, unless the caller chose otherwise: an argument of Chosen is among the caller's own, and then none is
 // added.
 type Prompts struct {

@@ -68,7 +68,6 @@ func TestOutside(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	p := &peer{root: project}
 	for _, c := range []struct {
 		method, path string
 		pass         bool
@@ -81,7 +80,7 @@ func TestOutside(t *testing.T) {
 		{"terminal/create", "", false}, {"session/request_permission", "", true},
 	} {
 		path, _ := json.Marshal(c.path)
-		if why := p.outside(c.method, map[string]json.RawMessage{"path": path}); (why == "") != c.pass {
+		if why := outside(project, c.method, map[string]json.RawMessage{"path": path}); (why == "") != c.pass {
 			t.Errorf("%s %q: %q", c.method, c.path, why)
 		}
 	}

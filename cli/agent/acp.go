@@ -18,7 +18,7 @@ import (
 	"demesne/internal/text"
 )
 
-// acpOptions are the flags of demesne acp: those of demesne agent that the sandboxes of an editor can have.
+// acpOptions are the flags of demesne acp: the flags of demesne agent, without some that need a terminal.
 type acpOptions struct {
 	agentOptions
 	passed   []string // flags, for each sandbox

@@ -17,7 +17,6 @@ import (
 	"demesne/agents/terminal"
 	"demesne/cli/app"
 	"demesne/cli/launch"
-	"demesne/cli/mounts"
 	"demesne/cli/stream"
 	"demesne/images/imageref"
 	"demesne/internal/flock"
@@ -50,8 +49,8 @@ type agentTerminal struct {
 	config  string // directory of the host for the files of the launch
 	branch  *terminal.Branch
 	call    agents.Call
-	informs bool // no request to a model: no credential is needed
-	placed  *mounts.Placed
+	informs bool   // no request to a model: no credential is needed
+	tell    func() // names the files that the sandbox left, and that programs of this machine would execute
 	record  string // file with a line for each request to the model
 }
 
@@ -60,7 +59,7 @@ func (o *agentOptions) newAgentTerminal(home string, args []string) (_ *agentTer
 	if err != nil {
 		return nil, err
 	}
-	t := &agentTerminal{o: o, user: home}
+	t := &agentTerminal{o: o, user: home, tell: func() {}}
 	defer func() {
 		if err != nil {
 			t.close()
@@ -224,9 +223,11 @@ func (t *agentTerminal) spec() (runner.Spec, error) {
 	} else {
 		spec.Mounts = t.project.Mounts()
 	}
-	if t.placed, err = t.o.Mounts.Place(t.o.App, &spec); err != nil {
+	placed, err := t.o.Mounts.Place(t.o.App, &spec)
+	if err != nil {
 		return spec, err
 	}
+	t.tell = placed.Tell
 	t.tellServers(spec.Mounts)
 	if t.home != "" {
 		spec.Mounts = append(spec.Mounts, runner.Mount{Source: t.home, Target: agentHome})
@@ -276,7 +277,7 @@ func (t *agentTerminal) run() (int, error) {
 	if err == nil && t.branch != nil {
 		err = t.branch.Fetch(t.o.Say, j.Result)
 	}
-	t.placed.Tell()
+	t.tell()
 	if m := t.meter(); m.Requests() > 0 && stream.IsTerminal(t.o.Stderr) {
 		t.o.Say(fmt.Sprintf("agent: %d requests to the model, cost: %s", m.Requests(), costText(m)))
 	}
