@@ -22,7 +22,7 @@ func TestCalls(t *testing.T) {
 	}{
 		{"claude", false, claude, "", false},
 		{"claude -p hello", false, claude, "", false},
-		{"claude -- --version", false, claude, "-- ", true},
+		{"claude -- --version", false, "--version", "--mcp-config", true},
 		{"claude --output-format stream-json --permission-prompt-tool=stdio", false, "stdio", "dangerously", false},
 		{"claude --permission-mode plan", false, "plan", "dangerously", false},
 		{"claude -p x", true, "--permission-mode default", "dangerously", false},

@@ -62,7 +62,7 @@ type Arguments struct {
 	Interactive []string `json:"interactive,omitempty"` // of the program at a terminal; empty: {args}
 	Continue    []string `json:"continue,omitempty"`    // what a user types to continue the last session at a terminal
 
-	Chdir       []string `json:"chdir,omitempty"`       // options that name the program's directory, which becomes the project
+	Chdir []string `json:"chdir,omitempty"` // options that name the program's directory, which becomes the project
 
 	// Commands and Serves are sub-commands of the program that get no arguments of the row. Commands ask no model, and need
 	// no credential.

@@ -13,8 +13,8 @@ import (
 type Call struct {
 	Args []string
 	Dir  string // that Args name as the program's; empty: the working directory
-	Asks bool // the program asks before it acts, unless Args say otherwise
-	ACP  bool // it speaks the Agent Client Protocol on its stdin and stdout
+	Asks bool   // the program asks before it acts, unless Args say otherwise
+	ACP  bool   // it speaks the Agent Client Protocol on its stdin and stdout
 }
 
 // NewCall returns the call of arguments. It drops a "--" before them, and a first argument that is a program's own path: an editor that starts
@@ -97,7 +97,7 @@ func (a *Agent) Interactive(t Task, c Call, home string) (*Launch, error) {
 		return nil, fmt.Errorf("agent %q cannot ask for permissions", p.Name)
 	}
 	row, own := p.Interactive, c.Args
-	if p.command(c) {
+	if p.command(c) || p.Informs(c) { // claude answers --version at once only without other arguments
 		row = []string{"{args}"}
 	}
 	if c.ACP {

@@ -82,7 +82,7 @@ func (o *agentOptions) newAgentTerminal(home string, args []string) (_ *agentTer
 	}
 	o.Interactive = o.stamp == ""
 	o.TTY = o.Interactive && stream.IsTerminal(o.Stdin) && stream.IsTerminal(o.Stdout)
-	if n := &o.Network; n.Mode == "" && n.File == "" && !n.Learn {
+	if n := &o.Network; n.Mode == "" && n.File == "" && !n.Learn && !t.flagOnly() {
 		n.Mode = runner.PackageManagers
 	}
 	if t.launch, err = t.agent.Interactive(agents.Task{Dir: t.project.Dir, Egress: o.Network.Mode}, t.call, agentHome); err != nil {
@@ -96,6 +96,9 @@ func (o *agentOptions) newAgentTerminal(home string, args []string) (_ *agentTer
 	}
 	return t, errors.Join(err, t.writeConfig(), t.seed())
 }
+
+// flagOnly reports whether the program only prints help or its version. It gets no network, which takes time to make.
+func (t *agentTerminal) flagOnly() bool { return t.informs && strings.HasPrefix(t.call.Args[0], "-") }
 
 // findAgent finds the agent of a command, and the root filesystem for it: the image that the caller chose, the image of the
 // provider's row, or the host's own, on which an installation works. $DEMESNE_DEFAULT_IMAGE is ignored.
@@ -300,7 +303,11 @@ func (t *agentTerminal) tellContinue() {
 
 // execute runs a command of the session by start, and reports how it ended.
 func (t *agentTerminal) execute(argv []string, start func(*launch.Execution) error) (j *launch.Execution, code int, err error) {
-	t.o.Variables = slices.Concat(t.project.Identity(t.agent.Provider.Name), colors(t.o.App), t.launch.Env, t.o.Variables)
+	var author []string
+	if !t.informs {
+		author = t.project.Identity(t.agent.Provider.Name)
+	}
+	t.o.Variables = slices.Concat(author, colors(t.o.App), t.launch.Env, t.o.Variables)
 	t.o.Workdir = t.project.Dir
 	if t.branch != nil {
 		t.o.Workdir = "/workspace"
