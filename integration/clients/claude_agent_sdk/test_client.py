@@ -13,7 +13,7 @@ import threading
 import claude_agent_sdk
 import pytest
 from claude_agent_sdk import AssistantMessage, ClaudeAgentOptions, ClaudeSDKClient, ResultMessage, TextBlock, ToolResultBlock, UserMessage
-from claude_agent_sdk import create_sdk_mcp_server, query, tool
+from claude_agent_sdk import PermissionResultAllow, PermissionResultDeny, create_sdk_mcp_server, query, tool
 
 BUNDLED = pathlib.Path(claude_agent_sdk.__file__).parent / "_bundled"
 KEY = "sk-ant-a-key-of-this-machine-0123456789"
@@ -72,8 +72,8 @@ def options(tmp_path):
     project.mkdir()
     env = {"PATH": f"{BUNDLED}:{os.environ['PATH']}", "ANTHROPIC_API_KEY": KEY, "ANTHROPIC_BASE_URL": f"http://127.0.0.1:{server.server_port}"}
 
-    def options(**more):
-        return ClaudeAgentOptions(cli_path=program, cwd=project, env=env, permission_mode="bypassPermissions", **more)
+    def options(permission_mode="bypassPermissions", **more):
+        return ClaudeAgentOptions(cli_path=program, cwd=project, env=env, permission_mode=permission_mode, **more)
 
     options.project, options.outside = project, tmp_path
     yield options
@@ -124,6 +124,25 @@ def test_tool_of_this_process(options):
     assert asked == ["zebra"] and f"found by process {os.getpid()}" in results(found)[-1]
     texts = [b.text for m in found if isinstance(m, AssistantMessage) for b in m.content if isinstance(b, TextBlock)]
     assert texts == ["Found."]
+
+
+def test_permission(options):
+    """The SDK's user is asked before a tool runs, and its answer holds."""
+    asked = []
+
+    async def can_use_tool(name, arguments, _):
+        asked.append((name, arguments["command"]))
+        return PermissionResultAllow() if len(asked) == 1 else PermissionResultDeny(message="not this one")
+
+    async def talk():
+        async with ClaudeSDKClient(options(permission_mode="default", can_use_tool=can_use_tool)) as client:
+            await client.query("make the files")
+            return await messages(client.receive_response())
+
+    Model.script = [("Bash", {"command": "echo one > one"}), ("Bash", {"command": "echo two > two"}), "Ended."]
+    found = asyncio.run(talk())
+    assert asked == [("Bash", "echo one > one"), ("Bash", "echo two > two")] and "not this one" in results(found)[-1]
+    assert (options.project / "one").exists() and not (options.project / "two").exists()
 
 
 def test_failing(options):
