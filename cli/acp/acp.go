@@ -324,11 +324,14 @@ func (s *Server) initialize() json.RawMessage {
 
 // send passes a message to the agent, once it has answered initialize.
 func (p *peer) send(m *filter.Message) {
-	if p.ready {
+	switch {
+	case p.ready:
 		p.enqueue(m)
-		return
+	case len(p.waiting) < maxQueue:
+		p.waiting = append(p.waiting, m)
+	default:
+		p.end()
 	}
-	p.waiting = append(p.waiting, m)
 }
 
 func (p *peer) enqueue(m *filter.Message) {
@@ -415,16 +418,18 @@ func (p *peer) received(m *filter.Message) error {
 		p.s.o.Say("acp: the agent sent a message about another agent's session")
 		return nil
 	}
-	switch {
-	case m.Method == "":
+	if m.Method == "" {
 		return p.answered(m)
-	case m.ID == nil:
-		return p.s.send(m)
 	}
 	if why := outside(p.root, m.Method, fields); why != "" && !p.s.o.Requests {
 		p.s.o.Say(fmt.Sprintf("acp: refused %s: %s; --allow-requests passes it", text.SafeLine(m.Method), why))
-		p.send(filter.Failure(m.ID, codeBad, why))
+		if m.ID != nil {
+			p.send(filter.Failure(m.ID, codeBad, why))
+		}
 		return nil
+	}
+	if m.ID == nil {
+		return p.s.send(m)
 	}
 	if strings.HasPrefix(m.Method, "fs/") {
 		m.Params, _ = json.Marshal(fields) // each field once, as outside has read it

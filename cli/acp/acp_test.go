@@ -149,9 +149,28 @@ echo '{"jsonrpc":"2.0","id":'"$id"',"result":{"sessionId":"s"}}'; read -r x; ech
 	}
 }
 
+// TestSilent checks that an agent that never answers initialize, and asks without end, is ended.
+func TestSilent(t *testing.T) {
+	s := &Server{o: Options{Say: func(string) {}}, out: io.Discard}
+	p := &peer{s: s, root: "/nonexistent", lines: make(chan []byte, maxQueue)}
+	for range 2 * maxQueue {
+		m, err := filter.Parse([]byte(`{"jsonrpc":"2.0","id":7,"method":"terminal/create","params":{}}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := p.received(m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(p.waiting) != maxQueue || !p.ended {
+		t.Errorf("%d messages wait, ended %t", len(p.waiting), p.ended)
+	}
+}
+
 // FuzzAgent checks that no message of an agent makes the Server fail, or names a file outside of the project to the editor.
 func FuzzAgent(f *testing.F) {
 	f.Add([]byte(`{"jsonrpc":"2.0","id":7,"method":"fs/read_text_file","params":{"path":"/project/../etc/passwd"}}`))
+	f.Add([]byte(`{"jsonrpc":"2.0","method":"fs/write_text_file","params":{"path":"/etc/passwd"}}`)) // a notification
 	f.Add([]byte(`{"jsonrpc":"2.0","id":"demesne-initialize","result":{"sessionId":"s"}}`))
 	f.Fuzz(func(t *testing.T, line []byte) {
 		m, err := filter.Parse(line)
