@@ -68,6 +68,7 @@ func plainSocket(at netip.AddrPort) (fd int, err error) {
 	if fd, err = unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0); err != nil {
 		return -1, fmt.Errorf("socket: %w", err)
 	}
+	unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1) // connections of an earlier listener may still wait
 	if err = unix.Bind(fd, sockaddr(at)); err != nil {
 		err = fmt.Errorf("bind %v: %w", at, err)
 	} else if err = unix.Listen(fd, backlog); err != nil {

@@ -45,6 +45,9 @@ type Egress struct {
 	// them have the same frontend. The connections are decisions in the log, and Deny applies to them. A sandbox with data
 	// of the host and one that reaches everything are not in one group.
 	Group string `json:"group,omitempty"`
+	// Aliases are further names of the sandbox in its group. A member's own name precedes the aliases of others, and of
+	// several sandboxes with an alias the newest one has it.
+	Aliases []string `json:"aliases,omitempty"`
 
 	// Log is a host file for the decisions, one JSON object per line (proxy.Record). Create makes the file with the
 	// caller's rights. A shared flock(2) is held on it for the life of the sandbox. It must not be in a place that
@@ -113,6 +116,8 @@ func (s Secret) GoString() string { return "runner.Secret(" + s.Name + ")" }
 type Port struct {
 	Listen string `json:"listen"` // 127.0.0.1:8080, [::1]:8080 or unix:/absolute/path
 	To     uint16 `json:"to"`     // port on the sandbox's loopback
+	// Within names a member of the sandbox's group: Listen is then an address of that member's loopback, and not of the host.
+	Within string `json:"within,omitempty"`
 }
 
 // Blocked is a destination that a sandbox tried to reach and was denied.

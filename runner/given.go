@@ -56,6 +56,7 @@ func (spec Spec) Arguments() []Argument {
 		add("open with inputs", flagWord(e.OpenWithInputs))
 		add("learn", flagWord(e.Learn))
 		add("group", e.Group)
+		add("aliases", SetWord(e.Aliases))
 		add("go proxy", flagWord(e.GoProxy))
 		add("ask", e.Ask.timeWord())
 		add("package age", e.PackageAge.timeWord())
@@ -105,7 +106,7 @@ func tmpfsWords(all []Tmpfs) string {
 func portWords(ports []Port) string {
 	var words []string
 	for _, p := range ports {
-		words = append(words, fmt.Sprintf("%s:%d", p.Listen, p.To))
+		words = append(words, fmt.Sprintf("%s%s:%d", p.Within, p.Listen, p.To))
 	}
 	return SetWord(words)
 }

@@ -114,6 +114,8 @@ type Mount struct {
 	Upper string `json:"upper,omitempty"`
 	// Whole means that the disk limit bounds everything in the directory, and not only what this sandbox adds.
 	Whole bool `json:"whole,omitempty"`
+	// Socket means that Source is a unix socket that commands may connect to. It is read-only, and no data of the host.
+	Socket bool `json:"socket,omitempty"`
 }
 
 // Interior describes what a sandbox has inside that comes from no file of the host.

@@ -39,9 +39,10 @@ type Egress struct {
 
 	Secrets []runner.Secret `json:"-"` // in addition to Options.Secrets. A restart takes Options.SecretsOf's
 
-	Routes []runner.Route `json:"-"` // HTTP services on the sandbox's loopback; any mode may have them
-	Group  string         // see runner.Egress; any mode may have one
-	Listen []uint16       // see runner.Egress; any mode may have them
+	Routes  []runner.Route `json:"-"` // HTTP services on the sandbox's loopback; any mode may have them
+	Group   string         // see runner.Egress; any mode may have one
+	Aliases []string       // see runner.Egress
+	Listen  []uint16       // see runner.Egress; any mode may have them
 }
 
 // anyway reports whether e needs a gateway whatever the mode: for services on the sandbox's loopback, or for a group.
@@ -121,7 +122,7 @@ func (g *egressResolver) settings(ctx context.Context, e Egress) (*runner.Egress
 	if err := g.aged(&to, e); err != nil {
 		return nil, r, err
 	}
-	to.Routes, to.Listen, to.Group = e.Routes, e.Listen, e.Group
+	to.Routes, to.Listen, to.Group, to.Aliases = e.Routes, e.Listen, e.Group, e.Aliases
 	return &to, r, nil
 }
 

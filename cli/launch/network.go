@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"demesne/cli/app"
 	"demesne/cli/stream"
 	"demesne/internal/cmdline"
@@ -18,7 +20,6 @@ import (
 	"demesne/internal/text"
 	"demesne/runner"
 	"demesne/session"
-	"golang.org/x/sys/unix"
 )
 
 // Network holds the network options of a command line.

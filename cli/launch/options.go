@@ -44,6 +44,7 @@ type Options struct {
 	LifeOptions
 	isolationOptions
 	Network Network
+	Docker
 	ProcessOptions
 	reportOptions
 }

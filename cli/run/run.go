@@ -71,7 +71,7 @@ The exit code is CMD's. With --commands it is the first failure's. demesne help 
 
 func (o *runOptions) Flags() cmdline.Flags {
 	return slices.Concat(o.CommandFlags(), o.languageFlag(), stepFlags(&o.stepOptions), o.EnvFileFlag(), o.EntrypointFlag(), o.jobOptions.flags(), onFlag(&o.on),
-		o.RootFlags(), o.SandboxFlags(), o.dependencyFlag(), o.InteriorFlags(), o.MountFlags(), o.Mounts.CowFlag(),
+		o.RootFlags(), o.SandboxFlags(), o.dependencyFlag(), o.DockerFlag(), o.InteriorFlags(), o.MountFlags(), o.Mounts.CowFlag(),
 		o.KeyFlag("run in the persistent sandbox of this key; make it if it does not exist"), o.ReplaceFlag(),
 		queueFlag(&o.queue), o.LifeFlags(), o.Network.Flags(), o.Network.GroupFlag(), o.Network.SecretFlags(), o.Network.AskFlags(),
 		o.LimitFlags(), o.ResultFlags(), manifestFlag(&o.manifest))
@@ -178,6 +178,11 @@ func (j *command) start(spec runner.Spec, r *launch.Root, args []string) error {
 	opts.Manifest, opts.KeepEmpty = j.o.manifest, j.o.JSON || j.o.background || j.o.manifest
 	cb := j.copyingScript(j.Placed.Recorded(j.o.Callbacks(j.Sig, &j.Stages, p)))
 	c := r.CreateOptions(spec)
+	stop, err := j.o.Docker.Serve(&c)
+	if err != nil {
+		return err
+	}
+	defer stop()
 	if j.tool == nil && j.o.list == nil {
 		return j.Ended(s.Run(j.Sig.Ctx, c, opts, cb))
 	}

@@ -12,6 +12,7 @@
 //	demesne-frontend kernel, notebook, repl   code in kernels: see package kernels/jupyter
 //	demesne-frontend selftest   attacks in a sandbox: see package runner/selftest
 //	demesne-frontend kubernetes   jobs of a cluster: see package session/kubernetes/worker
+//	demesne-frontend docker   a Docker socket for one sandbox: see package server/docker
 //	demesne-frontend vault    the stored secrets: see package session/vault
 //	demesne-frontend ssh      an ssh connection to a sandbox: see package server/sshserver
 //
@@ -30,6 +31,7 @@ import (
 	"demesne/kernels/jupyter"
 	mcp "demesne/mcp/serve"
 	"demesne/runner/selftest"
+	"demesne/server/docker"
 	server "demesne/server/serve"
 	"demesne/server/sshserver"
 	"demesne/session/kubernetes"
@@ -79,6 +81,8 @@ func frontend(name string) func() {
 		return selftest.Main
 	case kubernetes.Name:
 		return cluster.Main
+	case "docker":
+		return docker.Main
 	case "vault":
 		return vault.Main
 	case "ssh":

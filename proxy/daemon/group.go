@@ -18,8 +18,8 @@ type groups struct {
 	live map[runner.Member]int
 }
 
-// add adds n to the sandboxes of a member. It ignores the zero Member.
-func (g *groups) add(m runner.Member, n int) {
+// add adds n to the sandboxes of a member, by its name and its aliases. It ignores the zero Member.
+func (g *groups) add(m runner.Member, aliases []string, n int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if m == (runner.Member{}) {
@@ -28,8 +28,11 @@ func (g *groups) add(m runner.Member, n int) {
 	if g.live == nil {
 		g.live = map[runner.Member]int{}
 	}
-	if g.live[m] += n; g.live[m] == 0 {
-		delete(g.live, m)
+	for _, name := range append([]string{m.Name}, aliases...) {
+		m.Name = name
+		if g.live[m] += n; g.live[m] == 0 {
+			delete(g.live, m)
+		}
 	}
 }
 

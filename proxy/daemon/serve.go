@@ -30,9 +30,10 @@ type server struct {
 
 // sandbox is the egress of one sandbox.
 type sandbox struct {
-	proxy  *proxy.Proxy
-	member runner.Member // zero: it is in no group
-	files  []*os.File    // the log, the files of usage records, and the gates of routes
+	proxy   *proxy.Proxy
+	member  runner.Member // zero: it is in no group
+	aliases []string
+	files   []*os.File // the log, the files of usage records, and the gates of routes
 
 	mu     sync.Mutex
 	serves bool
@@ -108,8 +109,8 @@ func (s *server) open(b proxyclient.Serve, m *ipc.Message) (*proxyclient.Plan, e
 		x.closeFiles()
 		return nil, err
 	}
-	x.member = b.Member
-	s.groups.add(x.member, 1)
+	x.member, x.aliases = b.Member, b.Egress.Aliases
+	s.groups.add(x.member, x.aliases, 1)
 	s.mu.Lock()
 	s.sandboxes[b.Sandbox] = x
 	s.mu.Unlock()
@@ -329,7 +330,7 @@ func (s *server) close(sandbox string) []runner.Blocked {
 	if b == nil {
 		return nil
 	}
-	s.groups.add(b.member, -1)
+	s.groups.add(b.member, b.aliases, -1)
 	b.mu.Lock()
 	waits := b.waits
 	b.closed, b.waits = true, nil

@@ -20,6 +20,9 @@ import (
 // real root's.
 func (s *sourceFiles) listen(ports []runner.Port) error {
 	for i, p := range ports {
+		if p.Within != "" {
+			continue
+		}
 		f, err := open(p)
 		if err != nil {
 			e := ipc.Errorf(ipc.CodeInvalid, "publish %q: %w", p.Listen, err)

@@ -135,7 +135,7 @@ func Gateway() (*netns.Gateway, error) {
 // takePlace takes the place in the group, if there is one.
 func (w *Egress) takePlace() (err error) {
 	if w.groups != nil {
-		w.place, err = w.groups.join(w.member, w.gateway.Sandbox)
+		w.place, err = w.groups.join(w.member, w.asked.Aliases, w.gateway.Sandbox)
 	}
 	return err
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"slices"
 	"sync"
 
 	"demesne/netns"
@@ -19,13 +20,16 @@ import (
 type Groups struct {
 	mu   sync.Mutex
 	live map[runner.Member]*place
+	made uint64
 }
 
 // place is one sandbox's place in its group.
 type place struct {
-	member runner.Member
-	ns     *netns.NS
-	slots  chan struct{}
+	member  runner.Member
+	aliases []string
+	number  uint64 // rises with each place
+	ns      *netns.NS
+	slots   chan struct{}
 
 	open  string // how it reaches everything; empty: it does not, or its caller allows that beside data
 	holds string // the data of the host that it has; empty: none
@@ -36,19 +40,48 @@ type place struct {
 const mostPending = 64
 
 // join gives the sandbox in ns the place of m. A sandbox of the same name that is ending loses it.
-func (g *Groups) join(m runner.Member, ns *netns.NS) (*place, error) {
+func (g *Groups) join(m runner.Member, aliases []string, ns *netns.NS) (*place, error) {
 	own, err := ns.Dup()
 	if err != nil {
 		return nil, err
 	}
-	p := &place{member: m, ns: own, slots: make(chan struct{}, mostPending)}
+	p := &place{member: m, aliases: aliases, ns: own, slots: make(chan struct{}, mostPending)}
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.made++
+	p.number = g.made
 	if g.live == nil {
 		g.live = map[runner.Member]*place{}
 	}
 	g.live[m] = p
 	return p, nil
+}
+
+// find returns the place of a name in a group, or nil. g.mu is held.
+func (g *Groups) find(m runner.Member) (found *place) {
+	if p := g.live[m]; p != nil {
+		return p
+	}
+	for _, p := range g.live {
+		if p.member.Group == m.Group && slices.Contains(p.aliases, m.Name) && (found == nil || p.number > found.number) {
+			found = p
+		}
+	}
+	return found
+}
+
+// listen listens on an address of the loopback of the sandbox that from knows by name.
+func (g *Groups) listen(from runner.Member, name string, at netip.AddrPort) (*os.File, error) {
+	if !at.Addr().IsLoopback() || !at.Addr().Is4() || at.Port() == 0 {
+		return nil, fmt.Errorf("%v is not a port of 127.0.0.1", at)
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock() // or the namespace could be closed meanwhile
+	to := g.find(runner.Member{Group: from.Group, Name: name})
+	if to == nil {
+		return nil, ipc.NoSuchSandbox(name)
+	}
+	return to.ns.Listen(at)
 }
 
 // leave gives up a place. p may be nil.
@@ -92,7 +125,7 @@ func (g *Groups) settle(p *place, open, holds string) error {
 // of the sandbox's loopback stay its own: among them are demesne's own, with credentials.
 func (g *Groups) dial(ctx context.Context, from runner.Member, name string, port uint16) (*os.File, error) {
 	g.mu.Lock()
-	to := g.live[runner.Member{Group: from.Group, Name: name}]
+	to := g.find(runner.Member{Group: from.Group, Name: name})
 	g.mu.Unlock()
 	if to == nil {
 		return nil, ipc.NoSuchSandbox(name)
@@ -134,10 +167,13 @@ func holds(spec *runner.Spec) string {
 		return fmt.Sprintf("input %q", spec.Inputs[0].Path)
 	case spec.Workspace != "":
 		return fmt.Sprintf("workspace %q", spec.Workspace)
-	case len(spec.Mounts) > 0:
-		return fmt.Sprintf("mount %q", spec.Mounts[0].Source)
+	case slices.ContainsFunc(spec.Mounts, ofHost):
+		return fmt.Sprintf("mount %q", spec.Mounts[slices.IndexFunc(spec.Mounts, ofHost)].Source)
 	case spec.Rootfs != nil && spec.Rootfs.Dir != "":
 		return fmt.Sprintf("directory %q", spec.Rootfs.Dir)
 	}
 	return ""
 }
+
+// ofHost reports whether a mount has files of the host.
+func ofHost(m runner.Mount) bool { return !m.Socket }

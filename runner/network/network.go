@@ -1,7 +1,9 @@
 package network
 
 import (
+	"errors"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -88,12 +90,29 @@ func (n *Network) Egress() *Egress {
 	return n.egress
 }
 
+// listener returns the listener of a published port: the one that came with the call, or a new one in another sandbox.
+func (n *Network) listener(p runner.Port, theirs *os.File) (*os.File, error) {
+	switch {
+	case p.Within == "" && theirs == nil:
+		return nil, errors.New("the call has no listener")
+	case p.Within == "":
+		return theirs, nil
+	case n.egress == nil || n.egress.groups == nil:
+		return nil, errors.New("the sandbox has no group")
+	}
+	at, err := netip.ParseAddrPort(p.Listen)
+	if err != nil {
+		return nil, err
+	}
+	return n.egress.groups.listen(n.egress.member, p.Within, at)
+}
+
 // Publish serves the listeners that came with m, one for each port.
 func (n *Network) Publish(ports []runner.Port, m *ipc.Message) error {
 	for i, p := range ports {
-		f := m.File(api.FilePort(i))
-		if f == nil {
-			return ipc.Errorf(ipc.CodeInvalid, "publish port %d: the call has no listener", p.To)
+		f, err := n.listener(p, m.File(api.FilePort(i)))
+		if err != nil {
+			return ipc.Errorf(ipc.CodeInvalid, "publish port %d: %w", p.To, err)
 		}
 		path, isPath := strings.CutPrefix(p.Listen, "unix:")
 		if !isPath {

@@ -112,6 +112,7 @@ func (f *files) layout(dir string, m *ipc.Message, trust *rootfs.Trust) (rootfs.
 	}
 	for i, b := range f.spec.Mounts {
 		from := source(m, api.SourceMount(i), b.Source)
+		from.Socket = b.Socket
 		own := rootfs.Mount{Source: from, Target: b.Target, ReadOnly: b.ReadOnly}
 		if b.Upper != "" {
 			own.Upper = source(m, api.SourceUpper(i), b.Upper)

@@ -69,7 +69,8 @@ func (b *building) admitMinimal() error {
 	}{
 		{"publish ports", len(b.spec.Publish) > 0},
 		{"join group", b.egress != nil && b.egress.Group != ""},
-		{"share sockets", slices.ContainsFunc(b.spec.Inputs, func(in runner.Input) bool { return in.Socket })},
+		{"share sockets", slices.ContainsFunc(b.spec.Inputs, func(in runner.Input) bool { return in.Socket }) ||
+			slices.ContainsFunc(b.spec.Mounts, func(m runner.Mount) bool { return m.Socket })},
 		{"mount tmpfs", len(b.spec.Tmpfs) > 0},
 		{"write hosts", len(b.spec.Hosts) > 0 && b.spec.Rootfs == nil},
 	} {

@@ -137,7 +137,7 @@ func sandboxOf(i *runner.Info) client.Sandbox {
 	}
 	for _, p := range i.Spec.Publish {
 		if !strings.HasPrefix(p.Listen, "unix:") { // a path of the host
-			a.Ports = append(a.Ports, client.Port(p))
+			a.Ports = append(a.Ports, client.Port{Listen: p.Listen, To: p.To})
 		}
 	}
 	return a

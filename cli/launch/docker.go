@@ -1,0 +1,91 @@
+package launch
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"syscall"
+
+	"demesne/cli/app"
+	"demesne/internal/cmdline"
+	"demesne/runner"
+	"demesne/runner/client"
+	"demesne/session"
+)
+
+// Docker is the Docker socket of a sandbox. The zero value has none.
+type Docker struct{ on bool }
+
+// DockerFlag is a flag of run and agent.
+func (d *Docker) DockerFlag() cmdline.Flags {
+	return cmdline.Flags{{Group: app.GroupSandbox, Long: "docker", Set: cmdline.On(&d.on),
+		Help: "give the command a Docker socket, whose containers are sandboxes with its rules and, together, at most its limits"}}
+}
+
+const (
+	// dockerFrontend serves the socket, see package server/docker.
+	dockerFrontend = "docker"
+	// dockerSocket is where the sandbox sees it, and dockerParent the sandbox's name for containers.
+	dockerSocket, dockerParent = "/run/docker.sock", "docker-host"
+)
+
+// dockerEnv tells clients where the socket is, where containers publish ports, and that containers need no reaper of their own:
+// they end with the socket.
+var dockerEnv = []string{"DOCKER_HOST=unix://" + dockerSocket, "TESTCONTAINERS_HOST_OVERRIDE=localhost", "TESTCONTAINERS_RYUK_DISABLED=true", "DOCKER_BUILDKIT=0"}
+
+// Serve starts the Docker socket for the sandbox of c, and mounts it there. stop ends its containers, and waits for that.
+func (d *Docker) Serve(c *session.CreateOptions) (stop func(), err error) {
+	if !d.on {
+		return func() {}, nil
+	}
+	argv, err := client.FindFrontend(dockerFrontend)
+	if err != nil {
+		return nil, err
+	}
+	if c.Egress.Group == "" {
+		c.Egress.Group = fmt.Sprintf("docker-%08x", rand.Uint32())
+	}
+	c.Egress.Aliases = append(c.Egress.Aliases, dockerParent)
+	request, err := json.Marshal(struct{ Parent session.CreateOptions }{*c})
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.Stderr = os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a terminal's signals are for the command
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("start Docker socket: %w", err)
+	}
+	stop = func() { in.Close(); cmd.Wait() }
+	if _, err := in.Write(append(request, '\n')); err != nil {
+		stop()
+		return nil, fmt.Errorf("start Docker socket: %w", err)
+	}
+	var answer struct{ Socket string }
+	line, err := bufio.NewReader(out).ReadBytes('\n')
+	if err == nil {
+		err = json.Unmarshal(line, &answer)
+	}
+	if err == io.EOF {
+		err = fmt.Errorf("%s ended", argv[0])
+	}
+	if err != nil {
+		stop()
+		return nil, fmt.Errorf("start Docker socket: %w", err)
+	}
+	c.Spec.Mounts = append(c.Spec.Mounts, runner.Mount{Source: answer.Socket, Target: dockerSocket, ReadOnly: true, Socket: true})
+	c.Spec.Defaults.Env = append(c.Spec.Defaults.Env, dockerEnv...)
+	return stop, nil
+}

@@ -1,0 +1,201 @@
+package docker
+
+import (
+	"bufio"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"demesne/build"
+	"demesne/images/imageref"
+	"demesne/runner"
+	"demesne/session"
+)
+
+// builtMost bounds the names of images that a parent makes.
+const builtMost = 256
+
+// contextMost bounds the context of a build where the parent's disk has no bound.
+const contextMost = 2 << 30
+
+// unzipped returns the content of a tar that may be compressed by gzip.
+func unzipped(r io.Reader) (io.Reader, error) {
+	b := bufio.NewReader(r)
+	if magic, _ := b.Peek(2); len(magic) == 2 && magic[0] == 0x1f && magic[1] == 0x8b {
+		z, err := gzip.NewReader(b)
+		if err != nil {
+			return nil, fail(http.StatusBadRequest, "read gzip: %v", err)
+		}
+		return z, nil
+	}
+	return b, nil
+}
+
+// build builds an image of a tar, in the classic builder's protocol. The image has a name in the store that only this parent
+// uses: it never takes the place of one of the caller's.
+func (s *server) build(w http.ResponseWriter, r *http.Request) error {
+	o, names, err := s.buildOptions(r)
+	if err != nil {
+		return err
+	}
+	f, err := s.spool(r)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	s.building.Lock()
+	defer s.building.Unlock()
+	w.Header().Set("Content-Type", "application/json")
+	to := &buildLog{e: json.NewEncoder(flushed{w})}
+	built, err := build.Run(r.Context(), o, build.Streams{Stdin: f, Log: to})
+	if err != nil {
+		to.e.Encode(map[string]any{"errorDetail": map[string]string{"message": err.Error()}, "error": err.Error()})
+		return nil
+	}
+	s.mu.Lock()
+	for _, name := range append(names, built.Digest) {
+		s.built[name] = o.Names[0]
+	}
+	s.mu.Unlock()
+	to.e.Encode(map[string]any{"aux": map[string]string{"ID": built.Digest}})
+	if !isOn(r, "q") {
+		to.e.Encode(map[string]string{"stream": "Successfully built " + built.Digest + "\n"})
+	} else {
+		to.e.Encode(map[string]string{"stream": built.Digest + "\n"})
+	}
+	for _, name := range r.URL.Query()["t"] {
+		to.e.Encode(map[string]string{"stream": "Successfully tagged " + name + "\n"})
+	}
+	return nil
+}
+
+// buildOptions reads the parameters of a build. Its steps have the rules and the limits of a container, and no rule at all
+// where the parent's cannot be said in the words of a build.
+func (s *server) buildOptions(r *http.Request) (o build.Options, names []string, err error) {
+	q := r.URL.Query()
+	most, err := s.most()
+	if err != nil {
+		return o, nil, err
+	}
+	s.mu.Lock()
+	full := len(s.built) >= builtMost
+	s.mu.Unlock()
+	if full {
+		return o, nil, fail(http.StatusConflict, "%d names of images exist already", builtMost)
+	}
+	e := s.parent.Egress
+	o = build.Options{
+		Context: "-", File: q.Get("dockerfile"), Target: q.Get("target"), NoCache: isOn(r, "nocache"), Progress: "plain", Names: []string{ownPrefix + newID()[:24]},
+		Egress: firstOf(e.Mode, runner.NoEgress), Allow: e.Allow,
+		Limits:    runner.Limits{Memory: part(most.Memory, leastMemory), PIDs: part(most.PIDs, leastPIDs), Disk: part(most.Disk, leastDisk), CPUs: max(0, most.CPUs/share)},
+		MaxLayers: max(-1, most.Disk),
+	}
+	if len(e.Deny) > 0 || e.File != "" || e.Learn {
+		o.Egress, o.Allow = runner.NoEgress, nil
+	}
+	if q.Get("remote") != "" || q.Get("version") == "2" || q.Get("networkmode") == "host" {
+		return o, nil, fail(http.StatusForbidden, "only the classic builder with a context as tar, and no host network: DOCKER_BUILDKIT=0")
+	}
+	if o.File != "" && !filepath.IsLocal(o.File) {
+		return o, nil, fail(http.StatusBadRequest, "the Dockerfile (%.256s) must be within the build context", o.File)
+	}
+	args, labels := map[string]*string{}, map[string]string{}
+	for name, v := range map[string]any{"buildargs": &args, "labels": &labels} {
+		if text := q.Get(name); text != "" {
+			if err := json.Unmarshal([]byte(text), v); err != nil {
+				return o, nil, fail(http.StatusBadRequest, "%s: %v", name, err)
+			}
+		}
+	}
+	for name, value := range args {
+		if value != nil && name != "" { // without a value it would be the one of this process
+			o.Args = append(o.Args, name+"="+*value)
+		}
+	}
+	for name, value := range labels {
+		o.Labels = append(o.Labels, name+"="+value)
+	}
+	for _, name := range q["t"] {
+		if _, err := imageref.Parse(name); err != nil {
+			return o, nil, fail(http.StatusBadRequest, "invalid reference: %.256q", name)
+		}
+		names = append(names, fullName(name))
+	}
+	o.Images, err = s.bases()
+	return o, names, err
+}
+
+// bases returns the names of images that a build may name: those of the store. Then a build asks no registry for what the
+// sandbox chose.
+func (s *server) bases() (names []string, err error) {
+	c, err := session.OpenImages()
+	if err != nil {
+		return nil, err
+	}
+	defer c.Store.Close()
+	all, err := c.Store.List()
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range all {
+		names = append(names, imageref.Entries(l.Names)...)
+	}
+	if len(names) == 0 {
+		return nil, fail(http.StatusNotFound, "the store of the sandbox's caller has no image")
+	}
+	return names, nil
+}
+
+// spool puts the body into a file without a name, bounded by the parent's disk.
+func (s *server) spool(r *http.Request) (*os.File, error) {
+	most, err := s.most()
+	if err != nil {
+		return nil, err
+	}
+	bound := most.Disk
+	if bound <= 0 {
+		bound = contextMost
+	}
+	in, err := unzipped(r.Body)
+	if err != nil {
+		return nil, err
+	}
+	f, err := os.CreateTemp(s.dir, "context-")
+	if err != nil {
+		return nil, err
+	}
+	os.Remove(f.Name())
+	n, err := io.Copy(f, io.LimitReader(in, bound+1))
+	if err == nil && n > bound {
+		err = fail(http.StatusRequestEntityTooLarge, "the context is larger than %d bytes", bound)
+	}
+	if err == nil {
+		_, err = f.Seek(0, io.SeekStart)
+	}
+	if err != nil {
+		f.Close()
+		var f *failure
+		if !errors.As(err, &f) {
+			err = fail(http.StatusBadRequest, "read context: %v", err)
+		}
+		return nil, err
+	}
+	return f, nil
+}
+
+// buildLog passes the output of a build on.
+type buildLog struct {
+	mu sync.Mutex
+	e  *json.Encoder
+}
+
+func (l *buildLog) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(b), l.e.Encode(map[string]string{"stream": string(b)})
+}

@@ -1,0 +1,344 @@
+package docker
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"demesne/images/imageref"
+	"demesne/images/oci"
+	"demesne/internal/lazy"
+	"demesne/runner"
+	"demesne/session"
+)
+
+// The states of a container.
+const (
+	created = "created"
+	running = "running"
+	exited  = "exited"
+)
+
+// containersMost bounds the containers of a parent.
+const containersMost = 64
+
+// container is a sandbox beside the parent, with one main command. The sandbox exists from the first use of its files until
+// the container is removed.
+type container struct {
+	id      string
+	body    creation
+	ref     imageref.Ref
+	image   oci.Config
+	digest  string
+	create  session.CreateOptions
+	argv    []string
+	volumes []*volume
+	made    time.Time
+	out     *journal
+	health  *healthcheck // nil: none
+	removed chan struct{}
+
+	making  sync.Mutex // held while the sandbox is made, or the command started
+	sandbox *session.Sandbox
+
+	mu    sync.Mutex
+	state state
+	next  *run // that goes on, or the next one
+	gone  bool
+	ends  map[string]*endpoint // by the names of networks
+	ports []runner.Port        // published
+}
+
+// state is what changes in a container.
+type state struct {
+	name, status      string
+	code              int
+	oom, stopping     bool
+	err               string
+	started, finished time.Time
+	health            healthState
+}
+
+// run is one run of a container's command.
+type run struct {
+	*process
+	done chan struct{} // closed when the command has ended
+	code int
+}
+
+func (c *container) nextRun() *run {
+	p := newProcess(c.out, c.body.Tty, c.body.OpenStdin)
+	p.alone = true
+	return &run{process: p, done: make(chan struct{})}
+}
+
+func (c *container) snap() state {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.state
+}
+
+func (c *container) current() *run {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.next
+}
+
+// find returns the container with that id, the beginning of it, or the name.
+func (s *server) find(ref string) (*container, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	name := strings.TrimPrefix(ref, "/")
+	var found []*container
+	for _, c := range s.containers {
+		if c.snap().name == name || c.id == ref {
+			return c, nil
+		}
+		if len(ref) >= 4 && strings.HasPrefix(c.id, ref) {
+			found = append(found, c)
+		}
+	}
+	if len(found) == 1 {
+		return found[0], nil
+	}
+	return nil, fail(http.StatusNotFound, "No such container: %.128s", ref)
+}
+
+var nameForm = lazy.Regexp{Expr: `^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,127}$`}
+
+// free checks that a name can be given to a container. s.mu is held.
+func (s *server) free(name string) error {
+	if !nameForm.Get().MatchString(name) {
+		return fail(http.StatusBadRequest, "Invalid container name (%.128s), only [a-zA-Z0-9][a-zA-Z0-9_.-] are allowed", name)
+	}
+	for _, c := range s.containers {
+		if c.snap().name == name {
+			return fail(http.StatusConflict, "Conflict. The container name %q is already in use by container %q. You have to remove (or rename) that container to be able to reuse that name.", "/"+name, c.id)
+		}
+	}
+	return nil
+}
+
+func (s *server) createContainer(w http.ResponseWriter, r *http.Request) error {
+	var b creation
+	if err := read(r, &b); err != nil {
+		return err
+	}
+	c, warnings, err := s.newContainer(b)
+	if err != nil {
+		return err
+	}
+	name := strings.TrimPrefix(r.URL.Query().Get("name"), "/")
+	if name == "" {
+		name = "c" + c.id[:11]
+	}
+	s.mu.Lock()
+	err = s.free(name)
+	if err == nil && len(s.containers) >= containersMost {
+		err = fail(http.StatusConflict, "%d containers exist already: remove some", containersMost)
+	}
+	if err == nil {
+		err = s.reserve(c)
+	}
+	if err == nil {
+		c.state.name = name
+		s.containers = append(s.containers, c)
+	}
+	s.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	s.tell(c, "create", nil)
+	return answer(w, http.StatusCreated, map[string]any{"Id": c.id, "Warnings": append([]string{}, warnings...)})
+}
+
+// tell reports an event of a container.
+func (s *server) tell(c *container, action string, more map[string]string) {
+	attributes := map[string]string{"name": c.snap().name, "image": c.body.Image}
+	for _, m := range []map[string]string{c.labels(), more} {
+		for k, v := range m {
+			attributes[k] = v
+		}
+	}
+	s.events.tell("container", action, c.id, attributes)
+}
+
+func (c *container) labels() map[string]string {
+	all := map[string]string{}
+	for _, m := range []map[string]string{c.image.Labels, c.body.Labels} {
+		for k, v := range m {
+			all[k] = v
+		}
+	}
+	return all
+}
+
+func (s *server) renameContainer(w http.ResponseWriter, r *http.Request, c *container) error {
+	name := strings.TrimPrefix(r.URL.Query().Get("name"), "/")
+	s.mu.Lock()
+	err := s.free(name)
+	if err == nil {
+		c.mu.Lock()
+		c.state.name = name
+		c.mu.Unlock()
+	}
+	s.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	s.tell(c, "rename", nil)
+	return done(w)
+}
+
+func (s *server) listContainers(w http.ResponseWriter, r *http.Request) error {
+	f, err := filtersOf(r)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	all := slices.Clone(s.containers)
+	s.mu.Unlock()
+	slices.Reverse(all)
+	list := []map[string]any{}
+	for _, c := range all {
+		st := c.snap()
+		_, named := f["status"]
+		if !isOn(r, "all") && st.status != running && !named {
+			continue
+		}
+		c.mu.Lock()
+		in := func(want string) bool { e := c.ends[want]; return e != nil }
+		onNetwork := f.any("network", func(v string) bool {
+			return in(v) || slices.ContainsFunc(s.networks, func(n *network) bool { return n.ID == v && in(n.Name) })
+		})
+		c.mu.Unlock()
+		if !f.labels(c.labels()) || !f.any("status", func(v string) bool { return v == st.status }) || !onNetwork ||
+			!f.any("name", func(v string) bool { return strings.Contains("/"+st.name, strings.Trim(v, "^$")) }) ||
+			!f.any("id", func(v string) bool { return strings.HasPrefix(c.id, v) }) ||
+			!f.any("volume", func(v string) bool {
+				return slices.ContainsFunc(c.body.mounted, func(m mountPoint) bool { return m.Name == v })
+			}) ||
+			!f.any("ancestor", func(v string) bool { return v == c.body.Image || v == c.digest }) {
+			continue
+		}
+		list = append(list, map[string]any{
+			"Id": c.id, "Names": []string{"/" + st.name}, "Image": c.body.Image, "ImageID": c.digest, "Command": strings.Join(c.argv, " "),
+			"Created": c.made.Unix(), "Ports": c.portList(), "Labels": c.labels(), "State": st.status, "Status": st.text(), "Mounts": c.body.mounted,
+			"HostConfig": map[string]string{"NetworkMode": c.body.HostConfig.networkName()}, "NetworkSettings": map[string]any{"Networks": s.endpoints(c)},
+		})
+	}
+	return answer(w, http.StatusOK, list)
+}
+
+// text says what docker ps shows.
+func (st state) text() string {
+	switch st.status {
+	case running:
+		text := "Up " + time.Since(st.started).Round(time.Second).String()
+		if st.health.Status != "" {
+			text += " (" + st.health.Status + ")"
+		}
+		return text
+	case exited:
+		return fmt.Sprintf("Exited (%d) %v ago", st.code, time.Since(st.finished).Round(time.Second))
+	}
+	return "Created"
+}
+
+func (s *server) inspectContainer(w http.ResponseWriter, _ *http.Request, c *container) error {
+	st := c.snap()
+	b := c.body
+	state := map[string]any{
+		"Status": st.status, "Running": st.status == running, "Paused": false, "Restarting": false, "OOMKilled": st.oom, "Dead": false, "Pid": 0,
+		"ExitCode": st.code, "Error": st.err, "StartedAt": stampText(st.started), "FinishedAt": stampText(st.finished),
+	}
+	if st.status == running {
+		state["Pid"] = 1
+	}
+	if st.health.Status != "" {
+		state["Health"] = st.health
+	}
+	path, args := "", []string{}
+	if len(c.argv) > 0 {
+		path, args = c.argv[0], append(args, c.argv[1:]...)
+	}
+	ends := s.endpoints(c)
+	return answer(w, http.StatusOK, map[string]any{
+		"Id": c.id, "Created": stampText(c.made), "Path": path, "Args": args, "State": state, "Image": c.digest, "Name": "/" + st.name, "RestartCount": 0,
+		"Driver": "overlayfs", "Platform": "linux", "MountLabel": "", "ProcessLabel": "", "AppArmorProfile": "", "LogPath": "", "ResolvConfPath": "", "HostnamePath": "", "HostsPath": "",
+		"HostConfig": b.HostConfig, "Mounts": b.mounted,
+		"Config": map[string]any{
+			"Hostname": c.create.Spec.Hostname, "Domainname": "", "User": c.create.User, "AttachStdin": b.AttachStdin, "AttachStdout": true, "AttachStderr": true,
+			"Tty": b.Tty, "OpenStdin": b.OpenStdin, "StdinOnce": b.StdinOnce, "Env": c.env(), "Cmd": b.Cmd, "Image": b.Image, "WorkingDir": c.dir(),
+			"Entrypoint": b.Entrypoint, "Labels": c.labels(), "ExposedPorts": b.ExposedPorts, "Volumes": b.Volumes, "Healthcheck": b.Healthcheck,
+		},
+		"NetworkSettings": map[string]any{"Bridge": "", "SandboxID": "", "Ports": c.portMap(), "Networks": ends, "IPAddress": "", "Gateway": "", "MacAddress": ""},
+	})
+}
+
+// stampText formats a time; the zero time is Docker's.
+func stampText(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
+
+// env returns the variables of the image and of the client.
+func (c *container) env() []string {
+	return append(oci.Variables(c.image.Env), oci.Variables(c.body.Env)...)
+}
+
+func (c *container) dir() string {
+	for _, dir := range []string{c.body.WorkingDir, c.image.WorkingDir} {
+		if dir != "" {
+			return dir
+		}
+	}
+	return "/"
+}
+
+// ensure makes the sandbox of a container, once.
+func (s *server) ensure(ctx context.Context, c *container) (*session.Sandbox, error) {
+	c.making.Lock()
+	defer c.making.Unlock()
+	return s.ensured(ctx, c)
+}
+
+// portTries is how often another port is chosen for one that the parent's own programs use.
+const portTries = 16
+
+// ensured is ensure. c.making is held.
+func (s *server) ensured(ctx context.Context, c *container) (sb *session.Sandbox, err error) {
+	if c.sandbox != nil {
+		return c.sandbox, nil
+	}
+	c.mu.Lock()
+	gone := c.gone
+	c.mu.Unlock()
+	if gone {
+		return nil, fail(http.StatusNotFound, "No such container: %s", c.id)
+	}
+	for range portTries {
+		o := c.create
+		o.Egress.Aliases = s.aliases(c)
+		var chosen bool
+		if o.Spec.Publish, chosen, err = s.publish(c); err != nil {
+			return nil, err
+		}
+		sb, err = s.session.Create(ctx, o, session.Callbacks{})
+		if err == nil || !chosen || !inUse(err) {
+			break
+		}
+	}
+	if err != nil {
+		c.mu.Lock()
+		c.ports = nil
+		c.mu.Unlock()
+		return nil, err
+	}
+	c.sandbox = sb
+	return sb, nil
+}
+
+// inUse reports whether a sandbox could not be made because a port is in use.
+func inUse(err error) bool { return strings.Contains(err.Error(), "address already in use") }

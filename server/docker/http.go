@@ -1,0 +1,236 @@
+package docker
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+
+	"demesne/images"
+	"demesne/internal/lazy"
+	"demesne/internal/text"
+	"demesne/runner/ipc"
+)
+
+// apiVersion and minVersion are the versions of the Engine API that clients may ask for.
+const apiVersion, minVersion = "1.44", "1.24"
+
+// bodyMost bounds the body of a request, except archives and contexts of builds.
+const bodyMost = 1 << 20
+
+// failure is an error with its status.
+type failure struct {
+	status int
+	text   string
+}
+
+func (f *failure) Error() string { return f.text }
+
+func fail(status int, format string, a ...any) error {
+	return &failure{status, fmt.Sprintf(format, a...)}
+}
+
+// statusOf returns the status of an error.
+func statusOf(err error) int {
+	var f *failure
+	var e *ipc.Error
+	var big *http.MaxBytesError
+	switch {
+	case errors.As(err, &f):
+		return f.status
+	case errors.As(err, &big):
+		return http.StatusRequestEntityTooLarge
+	case errors.Is(err, images.ErrNotFound):
+		return http.StatusNotFound
+	case errors.As(err, &e):
+		switch e.Code {
+		case ipc.CodeInvalid, ipc.CodeCommandNotFound, ipc.CodeNotExecutable, ipc.CodeRequirement:
+			return http.StatusBadRequest
+		case ipc.CodeExists, ipc.CodeBusy, ipc.CodeTooMany, ipc.CodeTooMuch:
+			return http.StatusConflict
+		}
+	}
+	return http.StatusInternalServerError
+}
+
+// handle answers a request; an error becomes the answer.
+type handle func(w http.ResponseWriter, r *http.Request) error
+
+var versionPrefix = lazy.Regexp{Expr: `^/v[0-9]+\.[0-9]+/`}
+
+// handler returns the API. A path may begin with a version.
+func (s *server) handler() http.Handler {
+	mux := http.NewServeMux()
+	for pattern, do := range s.routes() {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			if !strings.HasSuffix(pattern, "/archive") && !strings.HasSuffix(pattern, "/build") {
+				r.Body = http.MaxBytesReader(w, r.Body, bodyMost)
+			}
+			if err := do(w, r); err != nil {
+				answer(w, statusOf(err), map[string]string{"message": text.SafeLine(err.Error())})
+			}
+		})
+	}
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		answer(w, http.StatusNotImplemented, map[string]string{"message": text.SafeLine(r.Method+" "+r.URL.Path) + ": not supported by demesne's Docker socket"})
+	})
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if found := versionPrefix.Get().FindString(r.URL.Path); found != "" {
+			r.URL.Path, r.URL.RawPath = r.URL.Path[len(found)-1:], ""
+		}
+		h := w.Header()
+		h.Set("Api-Version", apiVersion)
+		h.Set("Builder-Version", "1") // the classic builder
+		h.Set("Docker-Experimental", "false")
+		h.Set("Ostype", "linux")
+		h.Set("Server", "demesne")
+		mux.ServeHTTP(w, r)
+	})
+}
+
+func (s *server) routes() map[string]handle {
+	return map[string]handle{
+		"GET /_ping":                       s.ping,
+		"GET /version":                     s.version,
+		"GET /info":                        s.info,
+		"GET /events":                      s.followEvents,
+		"POST /auth":                       s.noLogin,
+		"GET /containers/json":             s.listContainers,
+		"POST /containers/create":          s.createContainer,
+		"GET /containers/{id}/json":        s.with(s.inspectContainer),
+		"POST /containers/{id}/start":      s.with(s.startContainer),
+		"POST /containers/{id}/stop":       s.with(s.stopContainer),
+		"POST /containers/{id}/restart":    s.with(s.restartContainer),
+		"POST /containers/{id}/kill":       s.with(s.killContainer),
+		"POST /containers/{id}/wait":       s.with(s.waitContainer),
+		"POST /containers/{id}/rename":     s.with(s.renameContainer),
+		"POST /containers/{id}/resize":     s.with(s.resizeContainer),
+		"POST /containers/{id}/attach":     s.with(s.attachContainer),
+		"GET /containers/{id}/logs":        s.with(s.containerLogs),
+		"GET /containers/{id}/top":         s.with(s.top),
+		"DELETE /containers/{id}":          s.with(s.removeContainer),
+		"HEAD /containers/{id}/archive":    s.with(s.statArchive),
+		"GET /containers/{id}/archive":     s.with(s.getArchive),
+		"PUT /containers/{id}/archive":     s.with(s.putArchive),
+		"POST /containers/{id}/exec":       s.with(s.createExec),
+		"POST /containers/prune":           s.pruneContainers,
+		"POST /exec/{id}/start":            s.startExec,
+		"POST /exec/{id}/resize":           s.resizeExec,
+		"GET /exec/{id}/json":              s.inspectExec,
+		"GET /images/json":                 s.listImages,
+		"GET /images/{name...}":            s.inspectImage,
+		"POST /images/create":              s.pullImage,
+		"POST /images/{name...}":           s.tagImage,
+		"DELETE /images/{name...}":         s.removeImage,
+		"POST /build":                      s.build,
+		"GET /volumes":                     s.listVolumes,
+		"POST /volumes/create":             s.createVolume,
+		"GET /volumes/{name}":              s.inspectVolume,
+		"DELETE /volumes/{name}":           s.removeVolume,
+		"POST /volumes/prune":              s.pruneVolumes,
+		"GET /networks":                    s.listNetworks,
+		"POST /networks/create":            s.createNetwork,
+		"GET /networks/{name}":             s.inspectNetwork,
+		"DELETE /networks/{name}":          s.removeNetwork,
+		"POST /networks/{name}/connect":    s.connectNetwork,
+		"POST /networks/{name}/disconnect": s.disconnectNetwork,
+		"POST /networks/prune":             s.pruneNetworks,
+	}
+}
+
+// with finds the container of a path.
+func (s *server) with(do func(http.ResponseWriter, *http.Request, *container) error) handle {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		c, err := s.find(r.PathValue("id"))
+		if err != nil {
+			return err
+		}
+		return do(w, r, c)
+	}
+}
+
+// answer writes a value as JSON.
+func answer(w http.ResponseWriter, status int, v any) error {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	return json.NewEncoder(w).Encode(v)
+}
+
+// done answers without a body.
+func done(w http.ResponseWriter) error {
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// read decodes the body of a request. An empty body is the zero value.
+func read(r *http.Request, v any) error {
+	err := json.NewDecoder(r.Body).Decode(v)
+	if err == nil || err == io.EOF {
+		return nil
+	}
+	var big *http.MaxBytesError
+	if errors.As(err, &big) {
+		return err
+	}
+	return fail(http.StatusBadRequest, "invalid JSON: %v", err)
+}
+
+// isOn reports whether a parameter is true, as Docker reads it.
+func isOn(r *http.Request, name string) bool {
+	switch strings.ToLower(strings.TrimSpace(r.URL.Query().Get(name))) {
+	case "", "0", "no", "false", "none":
+		return false
+	}
+	return true
+}
+
+// filters are the conditions of a list, by their names. Docker has two forms: lists, and older maps.
+type filters map[string][]string
+
+func filtersOf(r *http.Request) (filters, error) {
+	raw := r.URL.Query().Get("filters")
+	if raw == "" {
+		return nil, nil
+	}
+	var lists filters
+	if json.Unmarshal([]byte(raw), &lists) == nil {
+		return lists, nil
+	}
+	var maps map[string]map[string]bool
+	if err := json.Unmarshal([]byte(raw), &maps); err != nil {
+		return nil, fail(http.StatusBadRequest, "invalid filters: %v", err)
+	}
+	lists = filters{}
+	for name, values := range maps {
+		for v, on := range values {
+			if on {
+				lists[name] = append(lists[name], v)
+			}
+		}
+	}
+	return lists, nil
+}
+
+// any reports whether a condition holds for one of its values. A condition that was not asked holds.
+func (f filters) any(name string, holds func(value string) bool) bool {
+	values, asked := f[name]
+	for _, v := range values {
+		if holds(v) {
+			return true
+		}
+	}
+	return !asked || len(values) == 0
+}
+
+// labels reports whether all conditions about labels hold.
+func (f filters) labels(labels map[string]string) bool {
+	for _, want := range f["label"] {
+		name, value, valued := strings.Cut(want, "=")
+		if got, has := labels[name]; !has || valued && got != value {
+			return false
+		}
+	}
+	return true
+}
