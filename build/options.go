@@ -17,22 +17,25 @@ import (
 
 // Options say what to build. Their words are the flags of demesne build.
 type Options struct {
-	Context   string // directory; -: a tar, or a Containerfile, on stdin; empty: of Recipe
-	File      string
-	Recipe    string
-	Names     []string
-	Target    string
-	Args      []string // NAME[=VALUE]
-	Secrets   []string // id=ID[,src=PATH|,env=NAME]
-	SSH       []string // ID[=SOCKET], or ID=KEY[,KEY…]
-	Labels    []string // NAME=VALUE
-	Platform  string
-	NoCache   bool
-	Pull      bool
-	Network   string // of RUN: none or default
-	Egress    string
-	Allow     []string
-	Images    []string // that a Containerfile may name; empty: all
+	Context  string // directory; -: a tar, or a Containerfile, on stdin; empty: of Recipe
+	File     string
+	Recipe   string
+	Names    []string
+	Target   string
+	Args     []string // NAME[=VALUE]
+	Secrets  []string // id=ID[,src=PATH|,env=NAME]
+	SSH      []string // ID[=SOCKET], or ID=KEY[,KEY…]
+	Labels   []string // NAME=VALUE
+	Platform string
+	NoCache  bool
+	Pull     bool
+	Network  string // of RUN: none or default
+	Egress   string
+	Allow    []string
+	Images   []string // that a Containerfile may name; empty: all
+	// Stored, if it is not nil, means that no image is pulled. It has names in the store for names that a Containerfile may use,
+	// each a whole reference.
+	Stored    map[string]string
 	Limits    runner.Limits
 	MaxLayers int64 // -1: none; 0: not given
 	IIDFile   string

@@ -32,9 +32,10 @@ type Options struct {
 	Labels    []string
 	Egress    session.Egress
 	Limits    runner.Limits
-	Allowed   []string // images that the Containerfile may name; empty: all
-	Claimed   bool     // results of steps are kept only for the image
-	MaxLayers int64    // bytes of all new layers; 0: no bound
+	Allowed   []string          // images that the Containerfile may name; empty: all
+	Stored    map[string]string // if not nil, no image is pulled, and these names of images mean other ones
+	Claimed   bool              // results of steps are kept only for the image
+	MaxLayers int64             // bytes of all new layers; 0: no bound
 	NoCache   bool
 	Pull      bool
 	Compress  bool       // start the compression of the image in the background, because a user may push it

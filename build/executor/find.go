@@ -29,7 +29,16 @@ func (b *Builder) find(ctx context.Context, name, platform string) (*images.Imag
 		return nil, text.Hinted(fmt.Errorf("image %q: a Containerfile cannot name files of this machine", name), "demesne import gives an archive a name")
 	}
 	policy := images.PullMissing
-	if b.Pull {
+	switch {
+	case b.Stored != nil:
+		policy = images.PullNever
+		if own := b.Stored[ref.Full]; own != "" {
+			name = own
+			if ref, err = session.ParseImage(own); err != nil {
+				return nil, fmt.Errorf("image %q: %w", own, err)
+			}
+		}
+	case b.Pull:
 		policy = images.PullAlways
 	}
 	if len(b.Allowed) > 0 {

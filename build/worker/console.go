@@ -118,7 +118,7 @@ func (f *console) report(err error, code int) int {
 // options checks what was typed.
 func (f *console) options(t *build.Options) (o executor.Options, err error) {
 	o = executor.Options{
-		Dir: t.Context, File: t.File, Stdin: f.Stdin, Labels: t.Labels, NoCache: t.NoCache, Pull: t.Pull, IIDFile: t.IIDFile, Limits: t.Limits, Allowed: t.Images,
+		Dir: t.Context, File: t.File, Stdin: f.Stdin, Labels: t.Labels, NoCache: t.NoCache, Pull: t.Pull, IIDFile: t.IIDFile, Limits: t.Limits, Allowed: t.Images, Stored: t.Stored,
 		Claimed: t.MaxLayers != 0, MaxLayers: max(t.MaxLayers, 0),
 		Plan:   containerfile.Options{Target: t.Target, Platform: t.Platform, Args: map[string]string{}, Offline: t.Network == build.NoNetwork},
 		Egress: session.Egress{Mode: cmp.Or(t.Egress, build.DefaultEgress), Allow: t.Allow, OpenWithInputs: true}, // a step has only what the caller gives it

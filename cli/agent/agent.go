@@ -97,7 +97,7 @@ func (o *agentOptions) Flags() cmdline.Flags {
 			{Group: app.GroupSandbox, Long: "acp", Set: cmdline.On(&o.acp), Help: "speak the Agent Client Protocol on stdin and stdout, in this directory: see demesne acp"},
 			in, mount, cache, socket, require, env,
 		},
-		root, o.Network.Flags(), o.Network.SecretFlags(), o.Network.AskFlags(), o.LimitFlags())
+		o.DockerFlag(), root, o.Network.Flags(), o.Network.SecretFlags(), o.Network.AskFlags(), o.LimitFlags())
 }
 
 // permissionWords are the values of --permissions.
@@ -136,6 +136,9 @@ func (o *agentOptions) Run(args []string) (int, error) {
 		return 0, err
 	}
 	if o.forks != 0 {
+		if err := o.Docker.Without("--fork"); err != nil {
+			return 0, err
+		}
 		return o.forkAgent(home, args)
 	}
 	t, err := o.newAgentTerminal(home, args)

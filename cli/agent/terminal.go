@@ -346,6 +346,11 @@ func (t *agentTerminal) start(j *launch.Execution, spec runner.Spec, r *launch.R
 	p := r.Progress()
 	defer p.Done()
 	c := r.CreateOptions(spec)
+	stop, err := t.o.Docker.Serve(&c)
+	if err != nil {
+		return err
+	}
+	defer stop()
 	c.Egress.Routes = t.launch.Routes
 	cb := t.o.Callbacks(j.Sig, &j.Stages, p)
 	if !t.informs {

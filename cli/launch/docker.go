@@ -2,6 +2,7 @@ package launch
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -26,11 +27,19 @@ func (d *Docker) DockerFlag() cmdline.Flags {
 		Help: "give the command a Docker socket, whose containers are sandboxes with its rules and, together, at most its limits"}}
 }
 
+// Without returns an error if a flag that cannot be combined with a Docker socket has one.
+func (d *Docker) Without(flag string) error {
+	if d.on {
+		return fmt.Errorf("--docker: cannot be combined with %s", flag)
+	}
+	return nil
+}
+
 const (
 	// dockerFrontend serves the socket, see package server/docker.
 	dockerFrontend = "docker"
-	// dockerSocket is where the sandbox sees it, and dockerParent the sandbox's name for containers.
-	dockerSocket, dockerParent = "/run/docker.sock", "docker-host"
+	// dockerSocket is where the sandbox sees it.
+	dockerSocket = "/run/docker.sock"
 )
 
 // dockerEnv tells clients where the socket is, where containers publish ports, and that containers need no reaper of their own:
@@ -46,10 +55,8 @@ func (d *Docker) Serve(c *session.CreateOptions) (stop func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.Egress.Group == "" {
-		c.Egress.Group = fmt.Sprintf("docker-%08x", rand.Uint32())
-	}
-	c.Egress.Aliases = append(c.Egress.Aliases, dockerParent)
+	name := fmt.Sprintf("docker-%08x", rand.Uint32())
+	c.Egress.Group, c.Egress.Aliases = cmp.Or(c.Egress.Group, name), append(c.Egress.Aliases, name)
 	request, err := json.Marshal(struct{ Parent session.CreateOptions }{*c})
 	if err != nil {
 		return nil, err

@@ -115,6 +115,8 @@ func (o *runOptions) newRun(args []string) (*command, error) {
 		return nil, err
 	case o.Key != "" && o.manifest:
 		return nil, errors.New("--manifest: cannot be combined with --key")
+	case o.Key != "" && o.Docker.Without("--key") != nil:
+		return nil, o.Docker.Without("--key")
 	case o.Key != "":
 		spec.Lifetime = runner.Persistent
 	case o.TTL != 0 || o.MaxAge != 0 || o.PauseIdle != 0:

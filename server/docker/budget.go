@@ -22,11 +22,7 @@ func part(all, least int64) int64 {
 }
 
 // askLimits sets the limits of a container: what its client asks for, or a share of the parent's.
-func (s *server) askLimits(c *container) error {
-	most, err := s.most()
-	if err != nil {
-		return err
-	}
+func (c *container) askLimits(most runner.Limits) {
 	h := c.body.HostConfig
 	l := runner.Limits{Memory: h.Memory, Files: most.Files}
 	switch {
@@ -39,53 +35,57 @@ func (s *server) askLimits(c *container) error {
 		l.PIDs = *h.PidsLimit
 	}
 	l.Disk = sizeWord(h.StorageOpt["size"])
-	own := func(asked, part int64) int64 {
-		if asked > 0 {
-			return asked
-		}
-		return part
-	}
-	l.Memory, l.PIDs, l.Disk = own(l.Memory, part(most.Memory, leastMemory)), own(l.PIDs, part(most.PIDs, leastPIDs)), own(l.Disk, part(most.Disk, leastDisk))
-	if l.CPUs <= 0 {
-		l.CPUs = most.CPUs / share
-	}
-	if most.CPUs <= 0 && l.CPUs <= 0 {
-		l.CPUs = -1
+	l.Memory, l.Disk, l.CPUs = max(0, l.Memory), max(0, l.Disk), max(0, l.CPUs)
+	if l = l.Over(partOf(most)); l.CPUs == 0 {
+		l.CPUs = -1 // none, as the parent
 	}
 	c.create.Spec.Limits = l
+}
+
+// partOf returns the limits that a container gets by default.
+func partOf(most runner.Limits) runner.Limits {
+	return runner.Limits{Memory: part(most.Memory, leastMemory), PIDs: part(most.PIDs, leastPIDs), Disk: part(most.Disk, leastDisk), CPUs: max(0, most.CPUs/share)}
+}
+
+// reserve checks that all containers together, with a new one, have no more than the parent. s.mu is held.
+func (s *server) reserve(c *container, most runner.Limits) error {
+	disks := map[*volume]int64{} // a container may fill each of its volumes
+	for _, v := range c.volumes {
+		disks[v] = max(v.disk, c.create.Spec.Limits.Disk)
+	}
+	if err := s.fits(most, c.create.Spec.Limits, disks); err != nil {
+		return err
+	}
+	for v, disk := range disks {
+		v.disk = disk
+	}
 	return nil
 }
 
-// reserve checks that all containers together have no more than the parent. s.mu is held.
-func (s *server) reserve(c *container) error {
-	var all runner.Limits
-	for _, o := range append(s.containers[:len(s.containers):len(s.containers)], c) {
-		l := o.create.Spec.Limits
-		all.Memory, all.PIDs, all.Disk, all.CPUs = all.Memory+l.Memory, all.PIDs+l.PIDs, all.Disk+l.Disk, all.CPUs+l.CPUs
+// fits checks that something new fits into the parent's limits beside all containers, volumes and the build that runs. disks
+// has what volumes may then have. s.mu is held.
+func (s *server) fits(most, asked runner.Limits, disks map[*volume]int64) error {
+	all := []runner.Limits{asked, s.step}
+	for _, c := range s.containers {
+		all = append(all, c.create.Spec.Limits)
 	}
-	volumes := map[*volume]int64{} // a container may fill each of its volumes
 	for _, v := range s.volumes {
-		volumes[v] = v.disk
-	}
-	for _, v := range c.volumes {
-		volumes[v] = max(volumes[v], c.create.Spec.Limits.Disk)
-	}
-	for _, disk := range volumes {
-		all.Disk += disk
+		all = append(all, runner.Limits{Disk: max(v.disk, disks[v])})
 	}
 	for _, t := range []struct {
-		name      string
-		sum, most float64
+		name string
+		of   func(runner.Limits) float64
 	}{
-		{"memory", float64(all.Memory), float64(s.limits.Memory)}, {"pids", float64(all.PIDs), float64(s.limits.PIDs)},
-		{"disk", float64(all.Disk), float64(s.limits.Disk)}, {"cpus", all.CPUs, s.limits.CPUs},
+		{"memory", func(l runner.Limits) float64 { return float64(l.Memory) }}, {"pids", func(l runner.Limits) float64 { return float64(l.PIDs) }},
+		{"disk", func(l runner.Limits) float64 { return float64(l.Disk) }}, {"cpus", func(l runner.Limits) float64 { return l.CPUs }},
 	} {
-		if t.most > 0 && t.sum > t.most {
-			return fail(http.StatusConflict, "the %s limits of all containers together would be %.6g, and the sandbox has %.6g: remove containers, or ask for less", t.name, t.sum, t.most)
+		sum, bound := 0.0, t.of(most)
+		for _, l := range all {
+			sum += t.of(l)
 		}
-	}
-	for v, disk := range volumes {
-		v.disk = disk
+		if bound > 0 && sum > bound {
+			return fail(http.StatusConflict, "the %s limits of all containers together would be %.0f, and the sandbox has %.0f: remove containers, or ask for less", t.name, sum, bound)
+		}
 	}
 	return nil
 }

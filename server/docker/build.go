@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 
 	"demesne/build"
 	"demesne/images/imageref"
+	"demesne/images/oci"
 	"demesne/runner"
 	"demesne/session"
 )
@@ -43,13 +45,21 @@ func (s *server) build(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	s.building.Lock()
+	defer s.building.Unlock()
 	f, err := s.spool(r)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	s.building.Lock()
-	defer s.building.Unlock()
+	if err := s.beginBuild(&o); err != nil {
+		return err
+	}
+	before, err := layers()
+	defer func() { s.endBuild(before) }()
+	if err != nil {
+		return err
+	}
 	w.Header().Set("Content-Type", "application/json")
 	to := &buildLog{e: json.NewEncoder(flushed{w})}
 	built, err := build.Run(r.Context(), o, build.Streams{Stdin: f, Log: to})
@@ -58,6 +68,7 @@ func (s *server) build(w http.ResponseWriter, r *http.Request) error {
 		return nil
 	}
 	s.mu.Lock()
+	s.owned = append(s.owned, o.Names[0])
 	for _, name := range append(names, built.Digest) {
 		s.built[name] = o.Names[0]
 	}
@@ -83,7 +94,7 @@ func (s *server) buildOptions(r *http.Request) (o build.Options, names []string,
 		return o, nil, err
 	}
 	s.mu.Lock()
-	full := len(s.built) >= builtMost
+	full := len(s.built) >= builtMost || len(s.owned) >= builtMost
 	s.mu.Unlock()
 	if full {
 		return o, nil, fail(http.StatusConflict, "%d names of images exist already", builtMost)
@@ -92,8 +103,7 @@ func (s *server) buildOptions(r *http.Request) (o build.Options, names []string,
 	o = build.Options{
 		Context: "-", File: q.Get("dockerfile"), Target: q.Get("target"), NoCache: isOn(r, "nocache"), Progress: "plain", Names: []string{ownPrefix + newID()[:24]},
 		Egress: firstOf(e.Mode, runner.NoEgress), Allow: e.Allow,
-		Limits:    runner.Limits{Memory: part(most.Memory, leastMemory), PIDs: part(most.PIDs, leastPIDs), Disk: part(most.Disk, leastDisk), CPUs: max(0, most.CPUs/share)},
-		MaxLayers: max(-1, most.Disk),
+		Limits: partOf(most), MaxLayers: -1,
 	}
 	if len(e.Deny) > 0 || e.File != "" || e.Learn {
 		o.Egress, o.Allow = runner.NoEgress, nil
@@ -126,13 +136,45 @@ func (s *server) buildOptions(r *http.Request) (o build.Options, names []string,
 		}
 		names = append(names, fullName(name))
 	}
-	o.Images, err = s.bases()
-	return o, names, err
+	return o, names, nil
 }
 
-// bases returns the names of images that a build may name: those of the store. Then a build asks no registry for what the
-// sandbox chose.
-func (s *server) bases() (names []string, err error) {
+// beginBuild takes the limits of a build from the budget, and the images that it may name: only those of the store, so that the
+// sandbox chooses nothing that a registry is asked for.
+func (s *server) beginBuild(o *build.Options) error {
+	most, err := s.most()
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.fits(most, o.Limits, nil); err != nil {
+		return err
+	}
+	if most.Disk > 0 {
+		if o.MaxLayers = most.Disk - s.layers; o.MaxLayers <= 0 {
+			return fail(http.StatusInsufficientStorage, "the images that were built here have %d bytes, and the sandbox's disk limit is %d", s.layers, most.Disk)
+		}
+	}
+	s.step, o.Stored = o.Limits, maps.Clone(s.built)
+	return nil
+}
+
+// endBuild gives the limits back, and counts the layers that are new.
+func (s *server) endBuild(before map[oci.Digest]int64) {
+	now, _ := layers()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.step = runner.Limits{}
+	for id, size := range now {
+		if _, old := before[id]; !old {
+			s.layers += size
+		}
+	}
+}
+
+// layers returns the layers of all images of the store, with their sizes.
+func layers() (map[oci.Digest]int64, error) {
 	c, err := session.OpenImages()
 	if err != nil {
 		return nil, err
@@ -142,13 +184,13 @@ func (s *server) bases() (names []string, err error) {
 	if err != nil {
 		return nil, err
 	}
+	sizes := map[oci.Digest]int64{}
 	for _, l := range all {
-		names = append(names, imageref.Entries(l.Names)...)
+		for _, one := range l.Layers {
+			sizes[one.Digest] = one.Size
+		}
 	}
-	if len(names) == 0 {
-		return nil, fail(http.StatusNotFound, "the store of the sandbox's caller has no image")
-	}
-	return names, nil
+	return sizes, nil
 }
 
 // spool puts the body into a file without a name, bounded by the parent's disk.

@@ -1,7 +1,6 @@
 package docker
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -143,7 +142,7 @@ func (h hostConfig) refused() string {
 }
 
 // newContainer turns a creation into a sandbox that can be made.
-func (s *server) newContainer(b creation) (c *container, warnings []string, err error) {
+func (s *server) newContainer(b creation, most runner.Limits) (c *container, warnings []string, err error) {
 	if what := b.HostConfig.refused(); what != "" {
 		return nil, nil, fail(http.StatusForbidden, "%s: a container has no more rights than the sandbox that asked for it", what)
 	}
@@ -191,7 +190,8 @@ func (s *server) newContainer(b creation) (c *container, warnings []string, err 
 	c.create.Out = filepath.Join(s.dir, "out-"+c.id[:12])
 	c.health = newHealthcheck(b.Healthcheck)
 	c.next = c.nextRun()
-	return c, warnings, s.askLimits(c)
+	c.askLimits(most)
+	return c, warnings, nil
 }
 
 // extraHosts parses NAME:ADDRESS. The address of the machine is not one that a container reaches.
@@ -264,7 +264,7 @@ func (s *server) publish(c *container) (ports []runner.Port, chosen bool, err er
 			err = errors.Join(err, fail(http.StatusInternalServerError, "Bind for %s failed: port is already allocated", listen))
 		}
 		if !slices.ContainsFunc(ports, func(p runner.Port) bool { return p.Listen == listen }) { // 0.0.0.0 and :: are one here
-			ports = append(ports, runner.Port{Listen: listen, To: uint16(to), Within: Parent})
+			ports = append(ports, runner.Port{Listen: listen, To: uint16(to), Within: s.alias})
 		}
 		taken[listen] = true
 	}
@@ -350,9 +350,6 @@ func (s *server) mounts(c *container) error {
 		all = append(all, m)
 	}
 	for target := range c.body.Volumes {
-		if slices.Contains(c.body.HostConfig.Binds, target) { // some clients say it twice
-			continue
-		}
 		if !slices.ContainsFunc(all, func(m mountRequest) bool { return m.Target == target }) {
 			all = append(all, mountRequest{Type: "volume", Target: target})
 		}
@@ -473,25 +470,16 @@ func (s *server) image(name string) (*images.Image, error) {
 
 // most returns the limits of the parent.
 func (s *server) most() (runner.Limits, error) {
-	s.mu.Lock()
-	known := s.limits
-	s.mu.Unlock()
-	if known != nil {
-		return *known, nil
-	}
 	var infos []runner.Info
-	err := s.session.With(context.Background(), func(e session.Engine) (err error) {
-		infos, err = e.List(context.Background())
+	err := s.session.With(s.ctx, func(e session.Engine) (err error) {
+		infos, err = e.List(s.ctx)
 		return err
 	})
 	if err != nil {
 		return runner.Limits{}, err
 	}
 	for _, i := range infos {
-		if e := i.Spec.Egress; e != nil && e.Group == s.parent.Egress.Group && slices.Contains(e.Aliases, Parent) {
-			s.mu.Lock()
-			s.limits = &i.Spec.Limits
-			s.mu.Unlock()
+		if e := i.Spec.Egress; e != nil && e.Group == s.parent.Egress.Group && slices.Contains(e.Aliases, s.alias) {
 			return i.Spec.Limits, nil
 		}
 	}

@@ -128,7 +128,11 @@ func (s *server) createContainer(w http.ResponseWriter, r *http.Request) error {
 	if err := read(r, &b); err != nil {
 		return err
 	}
-	c, warnings, err := s.newContainer(b)
+	most, err := s.most()
+	if err != nil {
+		return err
+	}
+	c, warnings, err := s.newContainer(b, most)
 	if err != nil {
 		return err
 	}
@@ -142,7 +146,7 @@ func (s *server) createContainer(w http.ResponseWriter, r *http.Request) error {
 		err = fail(http.StatusConflict, "%d containers exist already: remove some", containersMost)
 	}
 	if err == nil {
-		err = s.reserve(c)
+		err = s.reserve(c, most)
 	}
 	if err == nil {
 		c.state.name = name

@@ -43,13 +43,10 @@ import (
 	"demesne/session"
 )
 
-// Parent is the alias of the parent in its group. Ports of containers are published on the parent's loopback.
-const Parent = "docker-host"
-
 // Socket is where the parent sees the socket.
 const Socket = "/run/docker.sock"
 
-// Request is what demesne sends to this program: the parent, as its caller asked for it, in a group and with the alias.
+// Request is what demesne sends to this program: the parent, as its caller asked for it, in a group. Its last alias is its own.
 type Request struct {
 	Parent session.CreateOptions
 }
@@ -103,12 +100,13 @@ func serve(in io.Reader, out io.Writer) error {
 }
 
 // connectionsMost bounds the connections, so that the descriptors of this process suffice.
-const connectionsMost = 512
+const connectionsMost = 256
 
 // server is the Docker engine of one parent.
 type server struct {
 	session  *session.Service
 	parent   session.CreateOptions
+	alias    string // of the parent in its group: containers publish ports on its loopback
 	sockets  string // directory of the socket
 	dir      string // directory of volumes and outputs
 	ctx      context.Context
@@ -122,7 +120,9 @@ type server struct {
 	volumes    map[string]*volume
 	networks   []*network
 	built      map[string]string // names that clients gave to the images they built → names in the store
-	limits     *runner.Limits    // of the parent, resolved; nil: not known yet
+	owned      []string          // all images that builds made, by their names in the store
+	layers     int64             // bytes of layers that builds made
+	step       runner.Limits     // of the build that runs
 	nextPort   int
 }
 
@@ -133,6 +133,11 @@ func newServer(q Request) (_ *server, err error) {
 	}
 	s.ctx, s.end = context.WithCancel(context.Background())
 	s.networks = defaultNetworks()
+	names := q.Parent.Egress.Aliases
+	if q.Parent.Egress.Group == "" || len(names) == 0 {
+		return nil, errors.New("read request: no group")
+	}
+	s.alias = names[len(names)-1]
 	root, err := s.session.OutputRoot()
 	if err != nil {
 		return nil, err

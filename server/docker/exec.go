@@ -10,7 +10,7 @@ import (
 )
 
 // execsMost bounds the commands of exec that a container remembers.
-const execsMost = 1024
+const execsMost = 256
 
 // execution is a further command in a container.
 type execution struct {

@@ -18,7 +18,7 @@ import (
 const apiVersion, minVersion = "1.44", "1.24"
 
 // bodyMost bounds the body of a request, except archives and contexts of builds.
-const bodyMost = 1 << 20
+const bodyMost = 256 << 10
 
 // failure is an error with its status.
 type failure struct {

@@ -188,14 +188,7 @@ func (s *server) removeImage(w http.ResponseWriter, r *http.Request) error {
 
 // dropBuilt removes the images that clients built.
 func (s *server) dropBuilt() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	dropped := map[string]bool{}
-	for _, own := range s.built {
-		if !strings.Contains(own, ownPrefix) || dropped[own] {
-			continue
-		}
-		dropped[own] = true
+	for _, own := range s.owned {
 		ref, err := imageref.Parse(own)
 		if err == nil {
 			err = build.Drop(context.Background(), ref)

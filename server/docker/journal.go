@@ -23,7 +23,7 @@ type frame struct {
 
 // journalMost bounds the output that a journal keeps, and journalLag how far a reader that must not miss any may be behind
 // before the command has to wait.
-const journalMost, journalLag = 1 << 20, 512 << 10
+const journalMost, journalLag = 512 << 10, 256 << 10
 
 // journal keeps the end of what a command wrote, for any number of readers.
 type journal struct {

@@ -338,7 +338,9 @@ func (s *server) remove(c *container, volumes bool) error {
 	c.making.Unlock()
 	var err error
 	if sb != nil {
-		err = s.session.Discard(sb.ID)
+		ctx, cancel := context.WithTimeout(context.Background(), runner.RemoveTime)
+		err = s.session.Remove(ctx, sb.ID)
+		cancel()
 	}
 	if status == running {
 		<-p.done

@@ -89,7 +89,7 @@ func (s *server) aliases(c *container) (names []string) {
 	defer c.mu.Unlock()
 	add := func(name string) {
 		name = strings.ToLower(name)
-		if runner.CheckMember(name) == nil && name != Parent && !slices.Contains(names, name) && len(names) < 32 {
+		if runner.CheckMember(name) == nil && name != s.alias && !slices.Contains(names, name) && len(names) < 32 {
 			names = append(names, name)
 		}
 	}

@@ -54,7 +54,7 @@ func (s *server) info(w http.ResponseWriter, _ *http.Request) error {
 		return err
 	}
 	return answer(w, http.StatusOK, map[string]any{
-		"ID": "demesne", "Name": Parent, "ServerVersion": engineVersion, "OperatingSystem": "demesne", "OSType": "linux", "Architecture": machine(),
+		"ID": "demesne", "Name": "demesne", "ServerVersion": engineVersion, "OperatingSystem": "demesne", "OSType": "linux", "Architecture": machine(),
 		"KernelVersion": kernel(), "Containers": all, "ContainersRunning": n[running], "ContainersStopped": n[exited], "ContainersPaused": 0, "Images": 0,
 		"Driver": "overlayfs", "MemTotal": max(0, limits.Memory), "NCPU": runtime.NumCPU(), "SystemTime": time.Now().Format(time.RFC3339Nano),
 		"MemoryLimit": true, "PidsLimit": true, "CpuCfsQuota": true, "LoggingDriver": "json-file", "CgroupDriver": "none", "CgroupVersion": "2",
