@@ -62,6 +62,8 @@ func (s *server) gather(r *http.Request, c *container, each func(h *tar.Header, 
 			}
 			if name == "" || name == "." {
 				name = "./"
+			} else if h.Typeflag == tar.TypeDir {
+				name = strings.TrimSuffix(name, "/") + "/"
 			}
 			h.Name, found, h.PAXRecords = name, true, nil
 			if strings.HasPrefix(h.Linkname, dir+"/") && h.Typeflag == tar.TypeLink {

@@ -62,7 +62,11 @@ func (s *server) build(w http.ResponseWriter, r *http.Request) error {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	to := &buildLog{e: json.NewEncoder(flushed{w})}
-	built, err := build.Run(r.Context(), o, build.Streams{Stdin: f, Log: to})
+	var log io.Writer = to
+	if isOn(r, "q") {
+		log = io.Discard
+	}
+	built, err := build.Run(r.Context(), o, build.Streams{Stdin: f, Log: log})
 	if err != nil {
 		to.e.Encode(map[string]any{"errorDetail": map[string]string{"message": err.Error()}, "error": err.Error()})
 		return nil
@@ -74,11 +78,10 @@ func (s *server) build(w http.ResponseWriter, r *http.Request) error {
 	}
 	s.mu.Unlock()
 	to.e.Encode(map[string]any{"aux": map[string]string{"ID": built.Digest}})
-	if !isOn(r, "q") {
-		to.e.Encode(map[string]string{"stream": "Successfully built " + built.Digest + "\n"})
-	} else {
-		to.e.Encode(map[string]string{"stream": built.Digest + "\n"})
+	if isOn(r, "q") {
+		return to.e.Encode(map[string]string{"stream": built.Digest + "\n"})
 	}
+	to.e.Encode(map[string]string{"stream": "Successfully built " + built.Digest + "\n"})
 	for _, name := range r.URL.Query()["t"] {
 		to.e.Encode(map[string]string{"stream": "Successfully tagged " + name + "\n"})
 	}

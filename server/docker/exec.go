@@ -2,10 +2,12 @@ package docker
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"sync"
 
 	"demesne/runner"
+	"demesne/runner/ipc"
 	"demesne/session"
 )
 
@@ -142,7 +144,7 @@ func (s *server) startExec(w http.ResponseWriter, r *http.Request) error {
 		return nil
 	}
 	a := attachment{in: x.body.AttachStdin, out: x.body.AttachStdout, errs: x.body.AttachStderr, stream: true}
-	return attach(r.Context(), w, r, x.process, a, func() error { return s.beginExec(x) })
+	return attach(r.Context(), w, r, x.process, a, func() { s.beginExec(x) })
 }
 
 // beginExec starts a command, and returns when it runs, or why it does not.
@@ -155,6 +157,9 @@ func (s *server) beginExec(x *execution) error {
 	go func() {
 		res, err := s.session.Exec(s.ctx, x.of.sandbox.ID, session.RunOptions{Command: x.cmd, Streams: x.process}, session.Callbacks{})
 		code := 126
+		if e := (*ipc.Error)(nil); errors.As(err, &e) && e.Code == ipc.CodeCommandNotFound {
+			code = 127
+		}
 		if res != nil && res.Result != nil {
 			code = res.ExitCode
 		} else if err != nil {

@@ -44,7 +44,7 @@ func hijack(w http.ResponseWriter, r *http.Request, tty bool) (net.Conn, io.Read
 
 // attach serves an attached connection until the command has ended, or the client leaves. begin is called when output is
 // received; it may be nil.
-func attach(ctx context.Context, w http.ResponseWriter, r *http.Request, p *process, a attachment, begin func() error) error {
+func attach(ctx context.Context, w http.ResponseWriter, r *http.Request, p *process, a attachment, begin func()) error {
 	read := p.out.reader(a.logs, true)
 	defer read.stop()
 	c, in, err := hijack(w, r, p.tty)
@@ -56,9 +56,7 @@ func attach(ctx context.Context, w http.ResponseWriter, r *http.Request, p *proc
 	defer cancel()
 	defer context.AfterFunc(ctx, read.stop)()
 	if begin != nil {
-		if err := begin(); err != nil {
-			return nil // the command's state has the error
-		}
+		begin() // an error is among the output, because the answer has begun
 	}
 	go func() {
 		defer func() {
