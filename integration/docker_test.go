@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -159,4 +160,202 @@ volumes: {data: {}}
 		{"docker-compose logs db | grep -c Attaching", "…"},
 		{"docker-compose down -v -t 1 >/tmp/log 2>&1 || cat /tmp/log; docker ps -aq | wc -l; docker volume ls -q; docker network ls -q | wc -l", "0\n2"},
 	}, "--workspace", ws)
+}
+
+// hostile is a client in a sandbox that sends requests of its own: ask returns the status and the answer.
+const hostile = `
+import http.client, io, json, os, socket, struct, sys, tarfile, threading
+class Conn(http.client.HTTPConnection):
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX); self.sock.settimeout(60); self.sock.connect("/run/docker.sock")
+def ask(method, path, body=None, headers={}):
+    c = Conn("d")
+    try:
+        c.request(method, path, json.dumps(body) if isinstance(body, dict) else body, headers); r = c.getresponse()
+        text = r.read().decode("utf-8", "replace")
+    except OSError as e: return 0, type(e).__name__
+    finally: c.close()
+    try: return r.status, json.loads(text)
+    except ValueError: return r.status, text
+def create(name="", **k):
+    k = {"Image": "local/bb", "Cmd": ["sleep", "1000"], **k}
+    return ask("POST", "/containers/create?name=" + name, k)
+def host(**k): return create(HostConfig=k)
+def says(what, got):
+    status, a = got
+    print(what, status, a.get("message", "") if isinstance(a, dict) else a, sep="|", flush=True)
+`
+
+// attack executes Python with these functions in a sandbox with a Docker socket, and returns the lines of its output.
+func (d *dock) attack(script string, flags ...string) []string {
+	d.Helper()
+	args := append([]string{"run", "--docker", "--timeout", "2m", "--in", d.file("attack.py", hostile+script, 0o644)}, flags...)
+	r := d.demesne(append(args, "--", "python3", "/in/attack.py")...)
+	if r.code != 0 {
+		d.Fatalf("%+v", r)
+	}
+	return strings.Split(strings.TrimSpace(r.stdout), "\n")
+}
+
+// want checks that each line of an attack has the wanted text after the first bar.
+func (d *dock) want(lines []string, want string) {
+	d.Helper()
+	for _, line := range lines {
+		what, said, _ := strings.Cut(line, "|")
+		if !matches(said, want) {
+			d.Errorf("%s: %s, want %s", what, said, want)
+		}
+	}
+}
+
+// TestEscapeP32Docker asks a Docker socket for privileges, and for more than the sandbox has. Each privilege is refused, and
+// none is ignored. Limits are summed.
+func TestEscapeP32Docker(t *testing.T) {
+	d := newDock(t)
+	program(d, "python3")
+	d.want(d.attack(`
+for k in ({"Privileged": True}, {"NetworkMode": "host"}, {"NetworkMode": "container:x"}, {"PidMode": "host"}, {"IpcMode": "host"}, {"UTSMode": "host"},
+          {"UsernsMode": "host"}, {"CgroupnsMode": "host"}, {"CapAdd": ["SYS_ADMIN"]}, {"Devices": [{"PathOnHost": "/dev/kmsg"}]},
+          {"DeviceRequests": [{"Count": -1}]}, {"DeviceCgroupRules": ["a *:* rwm"]}, {"SecurityOpt": ["seccomp=unconfined"]}, {"SecurityOpt": ["apparmor=unconfined"]},
+          {"Sysctls": {"kernel.x": "1"}}, {"CgroupParent": "/"}, {"Runtime": "other"}, {"VolumesFrom": ["x"]}, {"ReadonlyRootfs": True}, {"OomKillDisable": True}):
+    says(k, host(**k))
+c = create("c")[1]["Id"]; ask("POST", "/containers/c/start")
+says("exec", ask("POST", "/containers/c/exec", {"Cmd": ["id"], "Privileged": True}))
+says("volume", ask("POST", "/volumes/create", {"Name": "vv", "DriverOpts": {"type": "none", "o": "bind", "device": "/"}}))
+says("network", ask("POST", "/networks/create", {"Name": "nn", "Driver": "macvlan"}))
+says("push", ask("POST", "/images/local/bb/push"))
+says("rmi", ask("DELETE", "/images/local/bb"))
+says("remote", ask("POST", "/build?remote=http://example.com/"))
+says("buildkit", ask("POST", "/build?version=2"))
+`), "403|…")
+	lines := d.attack(`
+for k in ({"Memory": 1 << 40}, {"PidsLimit": 1 << 20}, {"NanoCpus": 10**12}, {"StorageOpt": {"size": "1t"}}): says(k, host(**k))
+made = 0
+while create()[0] == 201: made += 1
+says(made, create())
+for _ in range(500): create()
+says("after hundreds", create())
+`, "--memory", "1g", "--cpus", "2", "--pids", "256", "--disk", "1g")
+	d.want(lines, "409|the … limits of all containers together would be …, and the sandbox has …")
+	if !strings.HasPrefix(lines[4], "8|") {
+		d.Errorf("of containers with an eighth of the limits, there fit %s", lines[4])
+	}
+	d.want(d.attack(`
+while create(HostConfig={"Memory": 4 << 20, "PidsLimit": 4, "StorageOpt": {"size": "1m"}})[0] == 201: pass
+says("containers", create(HostConfig={"Memory": 4 << 20, "PidsLimit": 4, "StorageOpt": {"size": "1m"}}))
+n = 0
+while ask("POST", "/networks/create", {"Name": "n%d" % n})[0] == 201: n += 1
+says("networks", ask("POST", "/networks/create", {"Name": "xx"}))
+`, "--memory", "2g", "--pids", "4096", "--disk", "2g"), "409|…exist already…")
+	d.want(d.attack(`
+# A limit of a container is the kernel's: the shell cannot fork.
+c = create("c", Cmd=["sh", "-c", "i=0; while test $i -lt 60; do sleep 100 & i=$((i+1)); done; echo all"], HostConfig={"PidsLimit": 8, "AutoRemove": False})
+ask("POST", "/containers/c/start"); ask("POST", "/containers/c/wait")
+print("pids", "fork" in ask("GET", "/containers/c/logs?stdout=1&stderr=1")[1], sep="|")
+`), "True")
+}
+
+// TestEscapeF45Docker asks a Docker socket for files of the machine: by binds, links, names, archives and contexts of builds.
+func TestEscapeF45Docker(t *testing.T) {
+	d := newDock(t)
+	program(d, "python3")
+	ws := d.mkdir("ws")
+	d.file("ws/hooks/h", "", 0o644)
+	d.file("outside/secret", canary, 0o644)
+	lines := d.attack(`
+def bind(source, target="/x", **k): return host(Mounts=[{"Type": "bind", "Source": source, "Target": target, **k}])
+os.symlink("/", "/workspace/root"); os.symlink("`+d.dir+`/outside", "/workspace/out"); os.mkdir("/workspace/dir")
+for source in ("/", "/etc", "/root", "/out", "`+d.dir+`", "`+d.dir+`/outside", "/workspace/../etc", "/workspace/..", "/proc/1/root", "/in/../etc", "/run", "/workspace"):
+    says("bind " + source, bind(source)); says("binds " + source, host(Binds=[source + ":/x"]))
+for source in ("/workspace/root", "/workspace/root/etc", "/workspace/out", "/workspace/out/secret", "/workspace/missing"):
+    says("link " + source, bind(source))
+for target in ("relative", "", "../x"): says("target " + target, host(Mounts=[{"Type": "volume", "Source": "vv", "Target": target}]))
+for name in ("../x", "a/../../b", "..", "/x", "a b", "%2e%2e", "x" * 200, "\x00"):
+    if name != "/x": says("volume " + repr(name), ask("POST", "/volumes/create", {"Name": name}))
+    if name != "/x": says("network " + repr(name), ask("POST", "/networks/create", {"Name": name}))
+import urllib.parse
+for name in ("../x", "a/../../b", "..", "a b", "x" * 200): says("name " + name, create(urllib.parse.quote(name)))
+for image in ("dir:/", "dir:`+d.dir+`/outside", "host", "oci:`+d.dir+`", "docker-archive:/etc/passwd", "../x", "oci-archive:`+d.dir+`/bb.tar"):
+    says("image " + image, create(Image=image)); says("inspect " + image, ask("GET", "/images/" + urllib.parse.quote(image) + "/json"))
+for file in ("../../../etc/passwd", "/etc/passwd"): says("dockerfile " + file, ask("POST", "/build?dockerfile=" + file, b""))
+`, "--workspace", ws, "--mount", ws+"/hooks:/workspace/hooks:ro")
+	d.want(slices.DeleteFunc(lines, func(line string) bool { return line == "" || strings.Contains(line, "|307|<a") }), "40…|…") // 307: to a path without ..
+	lines = d.attack(`
+def tar(*entries):
+    b = io.BytesIO(); t = tarfile.open(fileobj=b, mode="w")
+    for name, to, text in entries:
+        i = tarfile.TarInfo(name); i.mode = 0o4755
+        if to: i.type, i.linkname = tarfile.SYMTYPE, to
+        i.size = len(text); t.addfile(i, io.BytesIO(text.encode()))
+    t.close(); return b.getvalue()
+create("c"); ask("POST", "/containers/c/start")
+for at, t in (("/", tar(("../../../../../../tmp/` + canary + `", "", "x"), ("` + d.dir + `/made", "", "x"), ("l", "/", ""), ("l/` + canary + `", "", "x"))), ("/../../..", tar(("a", "", "x"))), ("/l/../..", tar(("b", "", "x")))):
+    ask("PUT", "/containers/c/archive?path=" + at, t)
+print("cp", ask("GET", "/containers/c/archive?path=` + d.dir + `/outside/secret")[0], sep="|")
+print("cp link", ask("GET", "/containers/c/archive?path=/l` + d.dir + `/outside/secret")[0], sep="|")
+says("build link", ask("POST", "/build", tar(("Dockerfile", "", "FROM local/bb\nCOPY s /s\nRUN cat /s"), ("s", "` + d.dir + `/outside/secret", ""))))
+says("build parent", ask("POST", "/build", tar(("Dockerfile", "", "FROM local/bb\nCOPY ../outside/secret /s\nRUN cat /s"), ("../../../../outside/made", "", "x"))))
+says("build image", ask("POST", "/build", tar(("Dockerfile", "", "FROM registry.example.test/x:secret"))))
+says("build dir", ask("POST", "/build", tar(("Dockerfile", "", "FROM dir:` + d.dir + `/outside\nCOPY . /"))))
+`)
+	for _, line := range lines {
+		if strings.Contains(line, canary) || strings.Contains(line, "Successfully") || strings.HasPrefix(line, "cp") && !strings.HasSuffix(line, "|404") {
+			d.Errorf("%s", line)
+		}
+	}
+	for _, path := range []string{"/tmp/" + canary, "/" + canary, d.dir + "/made", d.dir + "/outside/made", "/a", "/b"} {
+		if _, err := os.Lstat(path); err == nil {
+			d.Errorf("%s was made", path)
+		}
+	}
+}
+
+// TestEscapeN47Docker tries to reach containers and ports of another sandbox's socket, and to keep the socket busy.
+func TestEscapeN47Docker(t *testing.T) {
+	d := newDock(t)
+	program(d, "python3")
+	first := d.command("demesne", "run", "--docker", "--group", "shared", "--", "sh", "-c",
+		`docker create --name victim local/bb true; docker volume create vic >&2; docker run -d --name db -p 7070:80 local/bb sleep 1000 >&2; docker ps >&2; sleep 1000`)
+	out, err := first.StdoutPipe()
+	if err == nil {
+		err = first.Start()
+	}
+	if err != nil {
+		d.Fatal(err)
+	}
+	id := make([]byte, 64)
+	if _, err := out.Read(id); err != nil {
+		d.Fatal(err)
+	}
+	lines := d.attack(`
+id = "`+string(id)+`"
+for ref in (id, id[:12], "victim", "../"+id): says(ref, ask("GET", "/containers/" + ref + "/json")); says(ref, ask("DELETE", "/containers/" + ref + "?force=1")); says(ref, ask("GET", "/containers/" + ref + "/archive?path=/"))
+says("volume", ask("GET", "/volumes/vic"))
+`, "--group", "shared")
+	for _, line := range lines {
+		if line != "" && !strings.Contains(line, "|404|") && !strings.Contains(line, "|307|") {
+			d.Errorf("%s", line)
+		}
+	}
+	d.want(d.attack(`
+says("list", (len(ask("GET", "/containers/json?all=1")[1]), ""))
+create("own", ExposedPorts={"80/tcp": {}}, HostConfig={"PortBindings": {"80/tcp": [{"HostPort": "7070"}]}})
+says("port", (ask("POST", "/containers/own/start")[0] - 204, ""))
+`, "--group", "shared"), "0|") // the port is on this sandbox's own loopback
+	d.want(d.attack(`
+create("c", OpenStdin=True); ask("POST", "/containers/c/start")
+create("loud", Cmd=["sh", "-c", "while :; do echo "+"x"*1000+"; done"]); ask("POST", "/containers/loud/start")
+held = []
+for path in ["/containers/c/attach?stream=1&stdin=1&stdout=1", "/containers/loud/attach?stream=1&stdout=1", "/events", "/containers/loud/logs?follow=1&stdout=1"] * 50: # none of them is read
+    s = socket.socket(socket.AF_UNIX); s.connect("/run/docker.sock"); held.append(s)
+    s.sendall(("%s %s HTTP/1.1\r\nHost: d\r\nUpgrade: tcp\r\nConnection: Upgrade\r\nContent-Length: 0\r\n\r\n" % ("POST" if "attach" in path else "GET", path)).encode())
+says("still", (ask("GET", "/_ping")[0] - 200, ""))
+says("body", (ask("POST", "/containers/create", {"Image": "x" * (1 << 20)})[0] in (0, 413) and 0, ""))
+says("deep", (ask("POST", "/containers/create", b'{"a":' * 100000)[0] - 400, ""))
+says("types", (ask("POST", "/containers/create", b'{"Image":7,"HostConfig":[]}')[0] - 400, ""))
+says("removed", (ask("DELETE", "/containers/loud?force=1")[0] - 204, ""))
+`), "0|")
+	first.Process.Signal(os.Interrupt)
+	first.Process.Signal(os.Interrupt)
+	first.Wait()
 }

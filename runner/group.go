@@ -2,6 +2,7 @@ package runner
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 )
 
@@ -22,6 +23,34 @@ func CheckMember(name string) error {
 		return ErrMember
 	}
 	return nil
+}
+
+// aliasesMost bounds the aliases of one sandbox.
+const aliasesMost = 32
+
+// CheckGroup checks the names of a group and of a member's aliases.
+func (e *Egress) CheckGroup() error {
+	if n := len(e.Aliases); n > aliasesMost {
+		return fmt.Errorf("%d aliases; at most %d are possible", n, aliasesMost)
+	}
+	for _, name := range append([]string{e.Group}, e.Aliases...) {
+		if err := CheckMember(name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// OwnNames returns the names by which the group of a sandbox knows it, except its id.
+func (s *Spec) OwnNames() (names []string) {
+	m, ok := s.Member("")
+	if ok && m.Name != "" {
+		names = append(names, m.Name)
+	}
+	if ok {
+		names = append(names, s.Egress.Aliases...)
+	}
+	return names
 }
 
 // InGroup returns the name of a sandbox for its callers: names are unique in a group.

@@ -97,7 +97,7 @@ func (o *agentOptions) Flags() cmdline.Flags {
 			{Group: app.GroupSandbox, Long: "acp", Set: cmdline.On(&o.acp), Help: "speak the Agent Client Protocol on stdin and stdout, in this directory: see demesne acp"},
 			in, mount, cache, socket, require, env,
 		},
-		o.DockerFlag(), root, o.Network.Flags(), o.Network.SecretFlags(), o.Network.AskFlags(), o.LimitFlags())
+		o.docker.Flag(), root, o.Network.Flags(), o.Network.SecretFlags(), o.Network.AskFlags(), o.LimitFlags())
 }
 
 // permissionWords are the values of --permissions.
@@ -136,7 +136,7 @@ func (o *agentOptions) Run(args []string) (int, error) {
 		return 0, err
 	}
 	if o.forks != 0 {
-		if err := o.Docker.Without("--fork"); err != nil {
+		if err := o.docker.Without("--fork"); err != nil {
 			return 0, err
 		}
 		return o.forkAgent(home, args)

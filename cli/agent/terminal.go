@@ -16,6 +16,7 @@ import (
 	"demesne/agents/agentcmd"
 	"demesne/agents/terminal"
 	"demesne/cli/app"
+	"demesne/cli/docker"
 	"demesne/cli/launch"
 	"demesne/cli/stream"
 	"demesne/images/imageref"
@@ -28,6 +29,7 @@ import (
 
 type agentOptions struct {
 	launch.Options
+	docker        docker.Socket
 	branch, fresh bool
 	asks, acp     bool // see agents.Call
 	forks         int
@@ -346,7 +348,7 @@ func (t *agentTerminal) start(j *launch.Execution, spec runner.Spec, r *launch.R
 	p := r.Progress()
 	defer p.Done()
 	c := r.CreateOptions(spec)
-	stop, err := t.o.Docker.Serve(&c)
+	stop, err := t.o.docker.Serve(&c)
 	if err != nil {
 		return err
 	}

@@ -44,7 +44,6 @@ type Options struct {
 	LifeOptions
 	isolationOptions
 	Network Network
-	Docker
 	ProcessOptions
 	reportOptions
 }

@@ -71,7 +71,7 @@ The exit code is CMD's. With --commands it is the first failure's. demesne help 
 
 func (o *runOptions) Flags() cmdline.Flags {
 	return slices.Concat(o.CommandFlags(), o.languageFlag(), stepFlags(&o.stepOptions), o.EnvFileFlag(), o.EntrypointFlag(), o.jobOptions.flags(), onFlag(&o.on),
-		o.RootFlags(), o.SandboxFlags(), o.dependencyFlag(), o.DockerFlag(), o.InteriorFlags(), o.MountFlags(), o.Mounts.CowFlag(),
+		o.RootFlags(), o.SandboxFlags(), o.dependencyFlag(), o.docker.Flag(), o.InteriorFlags(), o.MountFlags(), o.Mounts.CowFlag(),
 		o.KeyFlag("run in the persistent sandbox of this key; make it if it does not exist"), o.ReplaceFlag(),
 		queueFlag(&o.queue), o.LifeFlags(), o.Network.Flags(), o.Network.GroupFlag(), o.Network.SecretFlags(), o.Network.AskFlags(),
 		o.LimitFlags(), o.ResultFlags(), manifestFlag(&o.manifest))
@@ -115,8 +115,8 @@ func (o *runOptions) newRun(args []string) (*command, error) {
 		return nil, err
 	case o.Key != "" && o.manifest:
 		return nil, errors.New("--manifest: cannot be combined with --key")
-	case o.Key != "" && o.Docker.Without("--key") != nil:
-		return nil, o.Docker.Without("--key")
+	case o.Key != "" && o.docker.Without("--key") != nil:
+		return nil, o.docker.Without("--key")
 	case o.Key != "":
 		spec.Lifetime = runner.Persistent
 	case o.TTL != 0 || o.MaxAge != 0 || o.PauseIdle != 0:
@@ -180,7 +180,7 @@ func (j *command) start(spec runner.Spec, r *launch.Root, args []string) error {
 	opts.Manifest, opts.KeepEmpty = j.o.manifest, j.o.JSON || j.o.background || j.o.manifest
 	cb := j.copyingScript(j.Placed.Recorded(j.o.Callbacks(j.Sig, &j.Stages, p)))
 	c := r.CreateOptions(spec)
-	stop, err := j.o.Docker.Serve(&c)
+	stop, err := j.o.docker.Serve(&c)
 	if err != nil {
 		return err
 	}

@@ -1,7 +1,6 @@
 package sandbox
 
 import (
-	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -58,23 +57,14 @@ func Admit(spec *runner.Spec) error {
 	return network.AdmitTokens(spec.Egress)
 }
 
-// aliasesMost bounds the aliases of one sandbox.
-const aliasesMost = 32
-
 // admitGroup rejects an invalid group, and gives a sandbox with one the name that its callers know it by.
 func admitGroup(spec *runner.Spec) error {
 	if spec.Egress == nil || spec.Egress.Group == "" {
 		return nil
 	}
-	err := runner.CheckMember(spec.Egress.Group)
+	err := spec.Egress.CheckGroup()
 	if err == nil && spec.Name != "" {
 		err = runner.CheckMember(spec.Name)
-	}
-	for _, alias := range spec.Egress.Aliases {
-		err = errors.Join(err, runner.CheckMember(alias))
-	}
-	if n := len(spec.Egress.Aliases); n > aliasesMost {
-		err = errors.Join(err, fmt.Errorf("%d aliases; at most %d are possible", n, aliasesMost))
 	}
 	if err != nil {
 		return ipc.Errorf(ipc.CodeInvalid, "create sandbox %q in group %q: %w", spec.Name, spec.Egress.Group, err)

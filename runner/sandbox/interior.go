@@ -65,11 +65,10 @@ const tmpfsLeast = 4096
 
 // interior returns the parts of a tree's layout that come from the Interior.
 func interior(spec *runner.Spec) (hosts []rootfs.HostLine, tmpfs []rootfs.Tmpfs) {
-	if m, ok := spec.Member(""); ok && m.Name != "" { // a server that binds to its own name can be reached by others
-		hosts = ownNames(hosts, m.Name)
-	}
-	if spec.Egress != nil {
-		hosts = ownNames(hosts, spec.Egress.Aliases...)
+	for _, name := range spec.OwnNames() { // a server that binds to its own name can be reached by others
+		for _, addr := range netns.SandboxAddrs() {
+			hosts = append(hosts, rootfs.HostLine{Name: name, Addr: addr})
+		}
 	}
 	for _, h := range spec.Hosts {
 		hosts = append(hosts, rootfs.HostLine(h))
@@ -82,14 +81,4 @@ func interior(spec *runner.Spec) (hosts []rootfs.HostLine, tmpfs []rootfs.Tmpfs)
 		tmpfs = append(tmpfs, rootfs.Tmpfs{Target: t.Target, Size: size, Inodes: inodes(size)})
 	}
 	return hosts, tmpfs
-}
-
-// ownNames adds lines for the sandbox's own names.
-func ownNames(hosts []rootfs.HostLine, names ...string) []rootfs.HostLine {
-	for _, name := range names {
-		for _, addr := range netns.SandboxAddrs() {
-			hosts = append(hosts, rootfs.HostLine{Name: name, Addr: addr})
-		}
-	}
-	return hosts
 }

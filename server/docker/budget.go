@@ -22,7 +22,7 @@ func part(all, least int64) int64 {
 }
 
 // askLimits sets the limits of a container: what its client asks for, or a share of the parent's.
-func (c *container) askLimits(most runner.Limits) {
+func (c *container) askLimits(most runner.Limits) error {
 	h := c.body.HostConfig
 	l := runner.Limits{Memory: h.Memory, Files: most.Files}
 	switch {
@@ -34,12 +34,17 @@ func (c *container) askLimits(most runner.Limits) {
 	if h.PidsLimit != nil && *h.PidsLimit > 0 {
 		l.PIDs = *h.PidsLimit
 	}
-	l.Disk = sizeWord(h.StorageOpt["size"])
+	if size := h.StorageOpt["size"]; size != "" {
+		if l.Disk = sizeWord(size); l.Disk < 0 {
+			return fail(http.StatusBadRequest, "invalid size: %.32q", size)
+		}
+	}
 	l.Memory, l.Disk, l.CPUs = max(0, l.Memory), max(0, l.Disk), max(0, l.CPUs)
 	if l = l.Over(partOf(most)); l.CPUs == 0 {
 		l.CPUs = -1 // none, as the parent
 	}
 	c.create.Spec.Limits = l
+	return nil
 }
 
 // partOf returns the limits that a container gets by default.

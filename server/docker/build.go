@@ -126,7 +126,7 @@ func (s *server) buildOptions(r *http.Request) (o build.Options, names []string,
 		}
 	}
 	for name, value := range args {
-		if value != nil && name != "" { // without a value it would be the one of this process
+		if value != nil && name != "" { // without a value it would come from this process
 			o.Args = append(o.Args, name+"="+*value)
 		}
 	}
@@ -142,7 +142,7 @@ func (s *server) buildOptions(r *http.Request) (o build.Options, names []string,
 	return o, names, nil
 }
 
-// beginBuild takes the limits of a build from the budget, and the images that it may name: only those of the store, so that the
+// beginBuild takes the limits of a build from the budget, and the images that it may name: only images of the store, so that the
 // sandbox chooses nothing that a registry is asked for.
 func (s *server) beginBuild(o *build.Options) error {
 	most, err := s.most()

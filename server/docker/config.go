@@ -3,10 +3,8 @@ package docker
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net/http"
 	"net/netip"
-	"os"
 	"path"
 	"path/filepath"
 	"slices"
@@ -77,21 +75,6 @@ type hostConfig struct {
 type restartPolicy struct {
 	Name              string
 	MaximumRetryCount int
-}
-
-type portBinding struct{ HostIp, HostPort string } //nolint:revive // Docker's words
-
-type mountRequest struct {
-	Type, Source, Target string
-	ReadOnly             bool
-	TmpfsOptions         struct{ SizeBytes int64 }
-}
-
-// mountPoint describes a mount in answers.
-type mountPoint struct {
-	Type, Name, Source, Destination, Driver, Mode string
-	RW                                            bool
-	anonymous                                     bool
 }
 
 // networkName returns the network that a container is in.
@@ -190,8 +173,7 @@ func (s *server) newContainer(b creation, most runner.Limits) (c *container, war
 	c.create.Out = filepath.Join(s.dir, "out-"+c.id[:12])
 	c.health = newHealthcheck(b.Healthcheck)
 	c.next = c.nextRun()
-	c.askLimits(most)
-	return c, warnings, nil
+	return c, warnings, c.askLimits(most)
 }
 
 // extraHosts parses NAME:ADDRESS. The address of the machine is not one that a container reaches.
@@ -206,245 +188,6 @@ func extraHosts(all []string) (hosts []runner.Host, warnings []string) {
 		hosts = append(hosts, runner.Host{Name: name, Addr: at})
 	}
 	return hosts, warnings
-}
-
-// checkPorts checks the words about ports.
-func checkPorts(b *creation) error {
-	exposed := map[string]struct{}{}
-	for word := range b.ExposedPorts {
-		exposed[word] = struct{}{}
-	}
-	for word, to := range b.HostConfig.PortBindings {
-		number, protocol := trimPort(word)
-		n, err := strconv.ParseUint(number, 10, 16)
-		if err != nil || n == 0 || protocol != "tcp" {
-			return fail(http.StatusBadRequest, "port %.64q: only TCP ports can be published", word)
-		}
-		exposed[word] = struct{}{}
-		for _, p := range to {
-			if _, err := strconv.ParseUint(firstOf(p.HostPort, "0"), 10, 16); err != nil {
-				return fail(http.StatusBadRequest, "invalid host port: %.64q", p.HostPort)
-			}
-		}
-	}
-	b.ExposedPorts = exposed
-	return nil
-}
-
-// firstPort is the first port that is chosen for a published one.
-const firstPort, portRange = 32768, 16384
-
-// publish returns the ports that a container publishes on the parent's loopback, and whether one was chosen here.
-func (s *server) publish(c *container) (ports []runner.Port, chosen bool, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	taken := map[string]bool{}
-	for _, o := range s.containers {
-		o.mu.Lock()
-		for _, p := range o.ports {
-			if o != c {
-				taken[p.Listen] = true
-			}
-		}
-		o.mu.Unlock()
-	}
-	add := func(word, host string) {
-		number, _ := trimPort(word)
-		to, _ := strconv.ParseUint(number, 10, 16)
-		listen := "127.0.0.1:" + host
-		if host == "" || host == "0" {
-			chosen = true
-			for s.nextPort++; ; s.nextPort++ {
-				if listen = fmt.Sprintf("127.0.0.1:%d", firstPort+s.nextPort%portRange); !taken[listen] {
-					break
-				}
-			}
-		}
-		if taken[listen] {
-			err = errors.Join(err, fail(http.StatusInternalServerError, "Bind for %s failed: port is already allocated", listen))
-		}
-		if !slices.ContainsFunc(ports, func(p runner.Port) bool { return p.Listen == listen }) { // 0.0.0.0 and :: are one here
-			ports = append(ports, runner.Port{Listen: listen, To: uint16(to), Within: s.alias})
-		}
-		taken[listen] = true
-	}
-	for word := range c.body.ExposedPorts {
-		bindings := c.body.HostConfig.PortBindings[word]
-		_, protocol := trimPort(word)
-		if len(bindings) == 0 && c.body.HostConfig.PublishAllPorts && protocol == "tcp" {
-			bindings = []portBinding{{}}
-		}
-		seen := map[string]bool{}
-		for _, b := range bindings {
-			if !seen[b.HostPort] {
-				add(word, b.HostPort)
-			}
-			seen[b.HostPort] = true
-		}
-	}
-	if err != nil {
-		return nil, false, err
-	}
-	c.mu.Lock()
-	c.ports = ports
-	c.mu.Unlock()
-	return ports, chosen, nil
-}
-
-// portMap returns the ports as docker inspect shows them.
-func (c *container) portMap() map[string][]portBinding {
-	all := map[string][]portBinding{}
-	for word := range c.body.ExposedPorts {
-		number, protocol := trimPort(word)
-		all[number+"/"+protocol] = nil
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, p := range c.ports {
-		word := fmt.Sprintf("%d/tcp", p.To)
-		_, port, _ := strings.Cut(p.Listen, ":")
-		all[word] = append(all[word], portBinding{"0.0.0.0", port})
-	}
-	return all
-}
-
-// portList returns the ports as docker ps shows them.
-func (c *container) portList() []map[string]any {
-	list := []map[string]any{}
-	for word, bindings := range c.portMap() {
-		number, protocol := trimPort(word)
-		to, _ := strconv.Atoi(number)
-		if len(bindings) == 0 {
-			list = append(list, map[string]any{"PrivatePort": to, "Type": protocol})
-		}
-		for _, b := range bindings {
-			port, _ := strconv.Atoi(b.HostPort)
-			list = append(list, map[string]any{"IP": b.HostIp, "PrivatePort": to, "PublicPort": port, "Type": protocol})
-		}
-	}
-	return list
-}
-
-// mounts adds the volumes, directories and tmpfs that a creation asks for.
-func (s *server) mounts(c *container) error {
-	all := slices.Clone(c.body.HostConfig.Mounts)
-	for _, bind := range c.body.HostConfig.Binds {
-		parts := strings.Split(bind, ":")
-		if len(parts) < 2 || len(parts) > 3 {
-			return fail(http.StatusBadRequest, "invalid volume specification: %.256q", bind)
-		}
-		m := mountRequest{Type: "volume", Source: parts[0], Target: parts[1]}
-		if path.IsAbs(m.Source) {
-			m.Type = "bind"
-		}
-		m.ReadOnly = len(parts) == 3 && slices.Contains(strings.Split(parts[2], ","), "ro")
-		all = append(all, m)
-	}
-	for target, options := range c.body.HostConfig.Tmpfs {
-		m := mountRequest{Type: "tmpfs", Target: target}
-		for _, o := range strings.Split(options, ",") {
-			if size, ok := strings.CutPrefix(o, "size="); ok {
-				m.TmpfsOptions.SizeBytes = sizeWord(size)
-			}
-		}
-		all = append(all, m)
-	}
-	for target := range c.body.Volumes {
-		if !slices.ContainsFunc(all, func(m mountRequest) bool { return m.Target == target }) {
-			all = append(all, mountRequest{Type: "volume", Target: target})
-		}
-	}
-	for _, m := range all {
-		if !path.IsAbs(m.Target) {
-			return fail(http.StatusBadRequest, "invalid mount path: %.256q mount path must be absolute", m.Target)
-		}
-		m.Target = path.Clean(m.Target)
-		if err := s.mount(c, m); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func sizeWord(s string) int64 {
-	factor := int64(1)
-	if i := strings.IndexAny(strings.ToLower(s), "kmg"); i >= 0 {
-		factor = map[byte]int64{'k': 1 << 10, 'm': 1 << 20, 'g': 1 << 30}[strings.ToLower(s)[i]]
-		s = s[:i]
-	}
-	n, _ := strconv.ParseInt(s, 10, 64)
-	return n * factor
-}
-
-// mount adds one mount.
-func (s *server) mount(c *container, m mountRequest) error {
-	point := mountPoint{Type: m.Type, Source: m.Source, Destination: m.Target, RW: !m.ReadOnly}
-	spec := &c.create.Spec
-	switch m.Type {
-	case "tmpfs":
-		spec.Tmpfs = append(spec.Tmpfs, runner.Tmpfs{Target: m.Target, Size: m.TmpfsOptions.SizeBytes})
-	case "volume":
-		point.anonymous = m.Source == ""
-		v, err := s.volumeFor(m.Source)
-		if err != nil {
-			return err
-		}
-		point.Name, point.Source, point.Driver = v.Name, v.Mountpoint, "local"
-		c.volumes = append(c.volumes, v)
-		spec.Mounts = append(spec.Mounts, runner.Mount{Source: v.dir, Target: m.Target, ReadOnly: m.ReadOnly, Whole: true})
-	case "bind":
-		own, err := s.parentPath(m)
-		if err != nil {
-			return err
-		}
-		spec.Mounts = append(spec.Mounts, own)
-	default:
-		return fail(http.StatusBadRequest, "mount type %.32q is not supported", m.Type)
-	}
-	c.body.mounted = append(c.body.mounted, point)
-	return nil
-}
-
-// parentPath turns a path of the parent into the mount of the directory of the host that is there. The host follows no link
-// that a sandbox may have made: see client.Client.Create.
-func (s *server) parentPath(m mountRequest) (own runner.Mount, err error) {
-	at := path.Clean(m.Source)
-	if at == "/var/run/docker.sock" || at == Socket {
-		return runner.Mount{Source: filepath.Join(s.sockets, "docker.sock"), Target: m.Target, ReadOnly: true, Socket: true}, nil
-	}
-	shown := slices.Clone(s.parent.Spec.Mounts)
-	if w := s.parent.Spec.Workspace; w != "" {
-		shown = append(shown, runner.Mount{Source: w, Target: "/workspace"})
-	}
-	for _, in := range s.parent.Spec.Inputs {
-		shown = append(shown, runner.Mount{Source: in.Path, Target: "/in/" + in.Name, ReadOnly: true, Socket: in.Socket})
-	}
-	var best runner.Mount
-	for _, p := range shown {
-		if (at == p.Target || strings.HasPrefix(at, p.Target+"/")) && len(p.Target) >= len(best.Target) { // the last one hides others
-			best = p
-		}
-	}
-	switch {
-	case best.Target == "" || best.Upper != "" || best.Socket:
-		return own, fail(http.StatusForbidden, "bind source path %.256q: only directories of the host that the sandbox itself has can be mounted; use a volume, or docker cp", m.Source)
-	case best.ReadOnly && !m.ReadOnly:
-		m.ReadOnly = true
-	}
-	for _, inner := range shown { // would show what the parent sees otherwise, or not at all
-		if inner.Target != best.Target && strings.HasPrefix(inner.Target, at+"/") {
-			return own, fail(http.StatusForbidden, "bind source path %.256q: another mount of the sandbox is inside", m.Source)
-		}
-	}
-	source := filepath.Join(best.Source, strings.TrimPrefix(at, best.Target))
-	real, err := filepath.EvalSymlinks(source)
-	if err != nil || real != source {
-		return own, fail(http.StatusBadRequest, "invalid mount config for type \"bind\": bind source path does not exist, or has a link: %.256s", m.Source)
-	}
-	if info, err := os.Lstat(source); err == nil && !info.IsDir() {
-		m.ReadOnly = true
-	}
-	return runner.Mount{Source: source, Target: m.Target, ReadOnly: m.ReadOnly}, nil
 }
 
 // image finds an image by its name or id, in the store.

@@ -6,87 +6,10 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
-	"demesne/images/imageref"
-	"demesne/images/oci"
-	"demesne/internal/lazy"
-	"demesne/runner"
 	"demesne/session"
 )
-
-// The states of a container.
-const (
-	created = "created"
-	running = "running"
-	exited  = "exited"
-)
-
-// containersMost bounds the containers of a parent.
-const containersMost = 64
-
-// container is a sandbox beside the parent, with one main command. The sandbox exists from the first use of its files until
-// the container is removed.
-type container struct {
-	id      string
-	body    creation
-	ref     imageref.Ref
-	image   oci.Config
-	digest  string
-	create  session.CreateOptions
-	argv    []string
-	volumes []*volume
-	made    time.Time
-	out     *journal
-	health  *healthcheck // nil: none
-	removed chan struct{}
-
-	making  sync.Mutex // held while the sandbox is made, or the command started
-	sandbox *session.Sandbox
-
-	mu    sync.Mutex
-	state state
-	next  *run // that goes on, or the next one
-	gone  bool
-	ends  map[string]*endpoint // by the names of networks
-	ports []runner.Port        // published
-}
-
-// state is what changes in a container.
-type state struct {
-	name, status      string
-	code              int
-	oom, stopping     bool
-	err               string
-	started, finished time.Time
-	health            healthState
-}
-
-// run is one run of a container's command.
-type run struct {
-	*process
-	done chan struct{} // closed when the command has ended
-	code int
-}
-
-func (c *container) nextRun() *run {
-	p := newProcess(c.out, c.body.Tty, c.body.OpenStdin)
-	p.alone = true
-	return &run{process: p, done: make(chan struct{})}
-}
-
-func (c *container) snap() state {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.state
-}
-
-func (c *container) current() *run {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.next
-}
 
 // find returns the container with that id, the beginning of it, or the name.
 func (s *server) find(ref string) (*container, error) {
@@ -107,8 +30,6 @@ func (s *server) find(ref string) (*container, error) {
 	}
 	return nil, fail(http.StatusNotFound, "No such container: %.128s", ref)
 }
-
-var nameForm = lazy.Regexp{Expr: `^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,127}$`}
 
 // free checks that a name can be given to a container. s.mu is held.
 func (s *server) free(name string) error {
@@ -158,27 +79,6 @@ func (s *server) createContainer(w http.ResponseWriter, r *http.Request) error {
 	}
 	s.tell(c, "create", nil)
 	return answer(w, http.StatusCreated, map[string]any{"Id": c.id, "Warnings": append([]string{}, warnings...)})
-}
-
-// tell reports an event of a container.
-func (s *server) tell(c *container, action string, more map[string]string) {
-	attributes := map[string]string{"name": c.snap().name, "image": c.body.Image}
-	for _, m := range []map[string]string{c.labels(), more} {
-		for k, v := range m {
-			attributes[k] = v
-		}
-	}
-	s.events.tell("container", action, c.id, attributes)
-}
-
-func (c *container) labels() map[string]string {
-	all := map[string]string{}
-	for _, m := range []map[string]string{c.image.Labels, c.body.Labels} {
-		for k, v := range m {
-			all[k] = v
-		}
-	}
-	return all
 }
 
 func (s *server) renameContainer(w http.ResponseWriter, r *http.Request, c *container) error {
@@ -282,23 +182,6 @@ func (s *server) inspectContainer(w http.ResponseWriter, _ *http.Request, c *con
 		},
 		"NetworkSettings": map[string]any{"Bridge": "", "SandboxID": "", "Ports": c.portMap(), "Networks": ends, "IPAddress": "", "Gateway": "", "MacAddress": ""},
 	})
-}
-
-// stampText formats a time; the zero time is Docker's.
-func stampText(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
-
-// env returns the variables of the image and of the client.
-func (c *container) env() []string {
-	return append(oci.Variables(c.image.Env), oci.Variables(c.body.Env)...)
-}
-
-func (c *container) dir() string {
-	for _, dir := range []string{c.body.WorkingDir, c.image.WorkingDir} {
-		if dir != "" {
-			return dir
-		}
-	}
-	return "/"
 }
 
 // ensure makes the sandbox of a container, once.

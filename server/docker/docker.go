@@ -14,7 +14,7 @@
 //	images.go, build.go       the caller's store; builds, whose images only this parent sees
 //	volumes.go, networks.go   directories that end with the parent; networks, which are only names
 //
-// It only parses Docker's words into those of package session. Requests come from the sandbox, and are hostile: each body
+// It only parses Docker's words into requests of package session. Requests come from the sandbox, and are hostile: each body
 // is bounded, each path of the host is one that the parent has, and no word gives a container what the parent lacks.
 // Privileges are refused, never ignored. Containers end with this process, which ends with its stdin.
 package docker
@@ -22,8 +22,6 @@ package docker
 import (
 	"bufio"
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -39,7 +37,6 @@ import (
 
 	"demesne/internal/procself"
 	"demesne/internal/text"
-	"demesne/runner"
 	"demesne/session"
 )
 
@@ -102,30 +99,6 @@ func serve(in io.Reader, out io.Writer) error {
 // connectionsMost bounds the connections, so that the descriptors of this process suffice.
 const connectionsMost = 256
 
-// server is the Docker engine of one parent.
-type server struct {
-	session  *session.Service
-	parent   session.CreateOptions
-	alias    string // of the parent in its group: containers publish ports on its loopback
-	sockets  string // directory of the socket
-	dir      string // directory of volumes and outputs
-	ctx      context.Context
-	end      context.CancelFunc
-	events   events
-	building sync.Mutex // held by a build: they run one after the other
-
-	mu         sync.Mutex
-	containers []*container // the oldest first
-	execs      map[string]*execution
-	volumes    map[string]*volume
-	networks   []*network
-	built      map[string]string // names that clients gave to the images they built → names in the store
-	owned      []string          // all images that builds made, by their names in the store
-	layers     int64             // bytes of layers that builds made
-	step       runner.Limits     // of the build that runs
-	nextPort   int
-}
-
 func newServer(q Request) (_ *server, err error) {
 	s := &server{
 		session: session.New(session.Options{}), parent: q.Parent,
@@ -168,11 +141,4 @@ func (s *server) close() {
 	if err := errors.Join(os.RemoveAll(s.dir), os.RemoveAll(s.sockets)); err != nil {
 		fmt.Fprintln(os.Stderr, text.SafeLine("docker: "+err.Error()))
 	}
-}
-
-// newID returns a random id in Docker's form.
-func newID() string {
-	var b [32]byte
-	rand.Read(b[:])
-	return hex.EncodeToString(b[:])
 }

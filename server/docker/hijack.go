@@ -5,7 +5,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"strings"
 	"time"
 )
 
@@ -122,13 +121,4 @@ func (f flushed) Write(b []byte) (int, error) {
 	n, err := f.w.Write(b)
 	http.NewResponseController(f.w).Flush()
 	return n, err
-}
-
-// trimPort splits "80/tcp".
-func trimPort(s string) (number, protocol string) {
-	number, protocol, ok := strings.Cut(s, "/")
-	if !ok {
-		protocol = "tcp"
-	}
-	return number, protocol
 }

@@ -170,7 +170,7 @@ func (s *server) tagImage(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// removeImage removes a name that clients of this parent gave. Those of the caller stay.
+// removeImage removes a name that clients of this parent gave. The caller's names stay.
 func (s *server) removeImage(w http.ResponseWriter, r *http.Request) error {
 	name := r.PathValue("name")
 	if _, err := s.image(name); err != nil {

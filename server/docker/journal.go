@@ -34,6 +34,7 @@ type journal struct {
 	bytes   int64 // in frames
 	total   int64 // of all frames
 	closed  bool  // no command writes
+	ended   bool  // the command has ended: what is left to write fits, and waits for no reader
 	runs    int   // how often one began
 	readers map[*reader]bool
 }
@@ -58,7 +59,7 @@ func newJournal() *journal {
 func (j *journal) write(stream byte, data []byte) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	for j.behind() {
+	for !j.ended && j.behind() {
 		j.changed.Wait()
 	}
 	j.frames = append(j.frames, frame{time.Now(), stream, bytes.Clone(data)})
@@ -85,8 +86,16 @@ func (j *journal) behind() bool {
 // open begins a run.
 func (j *journal) open() {
 	j.mu.Lock()
-	j.closed = false
+	j.closed, j.ended = false, false
 	j.runs++
+	j.mu.Unlock()
+}
+
+// hurry makes writes wait for no reader.
+func (j *journal) hurry() {
+	j.mu.Lock()
+	j.ended = true
+	j.changed.Broadcast()
 	j.mu.Unlock()
 }
 

@@ -55,7 +55,7 @@ func (s *server) start(ctx context.Context, c *container) (started bool, err err
 	case <-p.started:
 	case err := <-over:
 		<-p.done
-		return false, startError(c, err)
+		return false, c.startError(err)
 	}
 	c.mu.Lock()
 	if c.next == p { // it may have ended already
@@ -70,7 +70,7 @@ func (s *server) start(ctx context.Context, c *container) (started bool, err err
 }
 
 // startError says in Docker's words why a command did not start: clients read the exit code from them.
-func startError(c *container, err error) error {
+func (c *container) startError(err error) error {
 	if err == nil {
 		err = errors.New("it ended at once")
 	}
@@ -161,11 +161,6 @@ func (s *server) stop(r *http.Request, c *container) error {
 	p.signal(syscall.SIGKILL)
 	<-p.done
 	return nil
-}
-
-func firstOf(words ...string) string {
-	i := slices.IndexFunc(words, func(w string) bool { return w != "" })
-	return words[max(i, 0)]
 }
 
 // signalOf parses a signal: its name, with or without SIG, or its number.
@@ -303,15 +298,6 @@ func (s *server) containerLogs(w http.ResponseWriter, r *http.Request, c *contai
 	}
 }
 
-// stamp parses a time: seconds since 1970, with a fraction, or RFC 3339.
-func stamp(s string) (time.Time, bool) {
-	if f, err := strconv.ParseFloat(s, 64); err == nil {
-		return time.UnixMicro(int64(f * 1e6)), f != 0
-	}
-	t, err := time.Parse(time.RFC3339Nano, s)
-	return t, err == nil
-}
-
 func (s *server) removeContainer(w http.ResponseWriter, r *http.Request, c *container) error {
 	if c.snap().status == running && !isOn(r, "force") {
 		return fail(http.StatusConflict, "cannot remove container %q: container is running: stop the container before removing or force remove", "/"+c.snap().name)
@@ -333,7 +319,7 @@ func (s *server) remove(c *container, volumes bool) error {
 	c.gone = true
 	p, status := c.next, c.state.status
 	c.mu.Unlock()
-	c.making.Lock() // whoever makes the sandbox is done then
+	c.making.Lock() // a request that makes the sandbox is done then
 	sb := c.sandbox
 	c.making.Unlock()
 	var err error

@@ -12,24 +12,6 @@ import (
 // networksMost bounds the networks of a parent.
 const networksMost = 64
 
-// network is a name. All containers of a parent are in one group, whatever their networks are.
-type network struct {
-	Name, ID, Driver, Scope, Created string
-	Internal, Attachable             bool
-	Labels, Options                  map[string]string
-	IPAM                             map[string]any
-	EnableIPv6                       bool
-	ConfigOnly, Ingress              bool
-	builtin                          bool
-}
-
-// endpoint is a container's place in a network.
-type endpoint struct {
-	Aliases, DNSNames, Links                              []string
-	NetworkID, EndpointID, Gateway, IPAddress, MacAddress string
-	IPPrefixLen                                           int
-}
-
 func newNetwork(name, driver string) *network {
 	return &network{Name: name, ID: newID(), Driver: driver, Scope: "local", Created: stampText(time.Now()), Labels: map[string]string{}, Options: map[string]string{},
 		IPAM: map[string]any{"Driver": "default", "Config": []any{}}}
@@ -83,7 +65,7 @@ func (s *server) joinNetworks(c *container) error {
 	return nil
 }
 
-// aliases returns the names of a container in the group: those of its networks, its own, and the beginning of its id.
+// aliases returns the names of a container in the group: the aliases of its networks, its own name, and the beginning of its id.
 func (s *server) aliases(c *container) (names []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

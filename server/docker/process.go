@@ -91,6 +91,7 @@ func (p *process) Carry(ctx context.Context, run session.Process, _ func()) (*ru
 		copying.Go(func() { p.copy(f, stdout+byte(i)) })
 	}
 	res, err := run.Wait(context.Background())
+	p.out.hurry()
 	if !p.alone {
 		for _, f := range p.pipes {
 			f.SetReadDeadline(time.Now().Add(straggling))

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -155,4 +156,13 @@ func (s *server) followEvents(w http.ResponseWriter, r *http.Request) error {
 			return nil
 		}
 	}
+}
+
+// stamp parses a time: seconds since 1970, with a fraction, or RFC 3339.
+func stamp(s string) (time.Time, bool) {
+	if f, err := strconv.ParseFloat(s, 64); err == nil {
+		return time.UnixMicro(int64(f * 1e6)), f != 0
+	}
+	t, err := time.Parse(time.RFC3339Nano, s)
+	return t, err == nil
 }

@@ -13,15 +13,6 @@ import (
 // volumesMost bounds the volumes of a parent.
 const volumesMost = 64
 
-// volume is a directory that ends with the parent.
-type volume struct {
-	Name, Driver, Mountpoint, Scope, CreatedAt string
-	Labels, Options                            map[string]string
-	dir                                        string
-	disk                                       int64 // what containers may have filled it with
-	anonymous                                  bool
-}
-
 // volumeFor returns the volume of that name, which is made if it is missing.
 func (s *server) volumeFor(name string) (*volume, error) {
 	anonymous := name == ""
