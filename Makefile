@@ -26,7 +26,7 @@ RACE := ./agents ./cli $(addprefix ./cli/,agent app launch machine run sandbox s
   ./server ./session/audit ./server/hostcmd ./server/runs ./runner/client ./runner/jobs ./runner/network/proxyclient ./runner/store ./runner/ipc ./runner/limits/...
 RACEALL := ./build/... ./kernels/... ./mcp/... ./server/... ./session/...
 
-.PHONY: generate build test-nested test-vm test-arm64 test-release cross demo test test-crowded test-bare test-race check bench fuzz chaos soak clients python ray wheel rivals recipes kernels kubernetes docs module release install deps clean help
+.PHONY: generate build test-nested test-vm test-arm64 test-release cross demo test test-crowded test-bare test-race check bench fuzz chaos soak clients docker python ray wheel rivals recipes kernels kubernetes docs module release install deps clean help
 build:
 	@mkdir -p bin
 	@rm -f $(filter-out $(addprefix bin/,$(notdir $(wildcard cmd/demesne*))),$(wildcard bin/demesne*)) # links, and programs of older versions
@@ -129,6 +129,10 @@ kubernetes: export DEMESNE_KUBERNETES ?= /var/tmp/demesne-kubernetes
 kubernetes: build
 	@integration/clusters/kubernetes.sh needs && integration/clusters/kubernetes.sh build
 	@DEMESNE_BIN=$(BIN) CI=1 $(GO) test -count=1 -timeout 30m -v -run "$${RUN:-^TestKubernetes}" ./integration
+
+# Uses testcontainers for Go, Node and Python in sandboxes with a Docker socket, and compares docker run with podman.
+docker: build
+	@integration/docker.sh
 
 # Makes the package for Python in python/dist.
 wheel:

@@ -50,6 +50,8 @@ need ffmpeg ffmpeg
 need ip iproute2
 need minisign minisign
 need slurmctld slurm-wlm
+need docker docker.io
+need docker-compose docker-compose
 need munged munge
 [ -z "${DEMESNE_RELEASE:-}" ] || need rpm rpm
 need ssh openssh-client

@@ -84,7 +84,7 @@ func TestDocsTranscripts(t *testing.T) {
 // needsPrograms skips the test of a document on a machine that lacks a program of its commands.
 func needsPrograms(t *testing.T, steps []step) {
 	t.Helper()
-	for word, name := range map[string]string{"curl": "curl", "git": "git", "python3": "python3", "node": "node", "ssh": "ssh", "rsync": "rsync", "nbconvert": "jupyter-nbconvert"} {
+	for word, name := range map[string]string{"curl": "curl", "git": "git", "python3": "python3", "node": "node", "ssh": "ssh", "rsync": "rsync", "nbconvert": "jupyter-nbconvert", "docker": "docker"} {
 		used := regexp.MustCompile(`\b` + word + `\b`)
 		if slices.ContainsFunc(steps, func(s step) bool { return used.MatchString(s.command) }) {
 			program(t, name)
