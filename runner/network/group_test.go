@@ -75,7 +75,7 @@ func TestGroupDial(t *testing.T) {
 	defer inner.Close()
 	var g Groups
 	db, web := runner.Member{Group: "/shop", Name: "db"}, runner.Member{Group: "/shop", Name: "web"}
-	p, err := g.join(db, gateway.Sandbox)
+	p, err := g.join(db, nil, gateway.Sandbox)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,5 +112,32 @@ func TestGroupDial(t *testing.T) {
 	g.leave(p)
 	if _, err := g.dial(t.Context(), web, "db", 7000); ipc.AsError(err).Code != ipc.CodeNoSuchSandbox {
 		t.Errorf("afterwards: %v", err)
+	}
+}
+
+// TestGroupAliases checks that a member's own name precedes aliases, that the newest sandbox has an alias, and that none leads
+// into another group.
+func TestGroupAliases(t *testing.T) {
+	var g Groups
+	add := func(group, name string, number uint64, aliases ...string) *place {
+		m := runner.Member{Group: group, Name: name}
+		p := &place{member: m, aliases: aliases, number: number}
+		if g.live == nil {
+			g.live = map[runner.Member]*place{}
+		}
+		g.live[m] = p
+		return p
+	}
+	db, old, young := add("/g", "db", 1), add("/g", "old", 2, "web", "db"), add("/g", "young", 3, "web")
+	add("/far", "far", 4, "web", "only")
+	for name, want := range map[string]*place{"db": db, "web": young, "old": old, "only": nil, "x": nil} {
+		if got := g.find(runner.Member{Group: "/g", Name: name}); got != want {
+			t.Errorf("%s leads to %v", name, got)
+		}
+	}
+	for _, at := range []string{"0.0.0.0:80", "127.0.0.1:0", "8.8.8.8:80", "[::1]:80"} {
+		if _, err := g.listen(db.member, "web", netip.MustParseAddrPort(at)); err == nil {
+			t.Errorf("listens on %s", at)
+		}
 	}
 }

@@ -40,7 +40,7 @@ func (s *server) gather(r *http.Request, c *container, each func(h *tar.Header, 
 	if err != nil {
 		return err
 	}
-	sb, err := s.ensure(r.Context(), c)
+	sb, err := s.use(r.Context(), c)
 	if err != nil {
 		return err
 	}
@@ -133,7 +133,7 @@ func (s *server) putArchive(w http.ResponseWriter, r *http.Request, c *container
 	if err != nil {
 		return err
 	}
-	sb, err := s.ensure(r.Context(), c)
+	sb, err := s.use(r.Context(), c)
 	if err != nil {
 		return err
 	}

@@ -78,6 +78,7 @@ func (s *server) createContainer(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	s.tell(c, "create", nil)
+	go s.ensure(s.ctx, c) // ahead of the start, which reports an error
 	return answer(w, http.StatusCreated, map[string]any{"Id": c.id, "Warnings": append([]string{}, warnings...)})
 }
 
@@ -94,6 +95,7 @@ func (s *server) renameContainer(w http.ResponseWriter, r *http.Request, c *cont
 	if err != nil {
 		return err
 	}
+	s.renew(c)
 	s.tell(c, "rename", nil)
 	return done(w)
 }
@@ -189,6 +191,24 @@ func (s *server) ensure(ctx context.Context, c *container) (*session.Sandbox, er
 	c.making.Lock()
 	defer c.making.Unlock()
 	return s.ensured(ctx, c)
+}
+
+// use is ensure for a client that uses the files.
+func (s *server) use(ctx context.Context, c *container) (*session.Sandbox, error) {
+	c.making.Lock()
+	defer c.making.Unlock()
+	c.used = true
+	return s.ensured(ctx, c)
+}
+
+// renew gives up a sandbox that was made ahead, because the container's names have changed.
+func (s *server) renew(c *container) {
+	c.making.Lock()
+	defer c.making.Unlock()
+	if c.sandbox != nil && !c.used {
+		s.session.Discard(c.sandbox.ID)
+		c.sandbox = nil
+	}
 }
 
 // portTries is how often another port is chosen for one that the parent's own programs use.

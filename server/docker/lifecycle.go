@@ -37,6 +37,7 @@ func (s *server) start(ctx context.Context, c *container) (started bool, err err
 	if c.snap().status == running {
 		return false, nil
 	}
+	c.used = true
 	sb, err := s.ensured(context.WithoutCancel(ctx), c)
 	if err != nil {
 		return false, err

@@ -241,6 +241,7 @@ func (s *server) connectNetwork(w http.ResponseWriter, r *http.Request) error {
 	c.mu.Lock()
 	c.ends[n.Name] = b.EndpointConfig
 	c.mu.Unlock()
+	s.renew(c)
 	w.WriteHeader(http.StatusOK)
 	return nil
 }
@@ -263,6 +264,7 @@ func (s *server) disconnectNetwork(w http.ResponseWriter, r *http.Request) error
 	c.mu.Lock()
 	delete(c.ends, n.Name)
 	c.mu.Unlock()
+	s.renew(c)
 	w.WriteHeader(http.StatusOK)
 	return nil
 }

@@ -64,6 +64,7 @@ type container struct {
 
 	making  sync.Mutex // held while the sandbox is made, or the command started
 	sandbox *session.Sandbox
+	used    bool // a client has used its files, or started its command
 
 	mu    sync.Mutex
 	state state
