@@ -156,8 +156,7 @@ volumes: {data: {}}
 	d.inside([]step{
 		{"docker-compose up -d >/tmp/log 2>&1 || cat /tmp/log", ""},
 		{"until curl -sf http://localhost:8000/i; do sleep .05; done", "from the volume"},
-		{"docker-compose ps --services --filter status=running | sort; docker-compose exec -T web cat /built; docker-compose exec -T web env | grep ^A=", "api\ndb\nweb\nfrom the volume\nA=b"},
-		{"docker-compose logs db | grep -c Attaching", "…"},
+		{"docker-compose ps --services --filter status=running | sort; docker-compose exec -T web sh -c 'cat /built; echo A=$A'", "api\ndb\nweb\nfrom the volume\nA=b"},
 		{"docker-compose down -v -t 1 >/tmp/log 2>&1 || cat /tmp/log; docker ps -aq | wc -l; docker volume ls -q; docker network ls -q | wc -l", "0\n2"},
 	}, "--workspace", ws)
 }
@@ -233,7 +232,7 @@ for k in ({"Memory": 1 << 40}, {"PidsLimit": 1 << 20}, {"NanoCpus": 10**12}, {"S
 made = 0
 while create()[0] == 201: made += 1
 says(made, create())
-for _ in range(500): create()
+for _ in range(100): create()
 says("after hundreds", create())
 `, "--memory", "1g", "--cpus", "2", "--pids", "256", "--disk", "1g")
 	d.want(lines, "409|the … limits of all containers together would be …, and the sandbox has …")

@@ -16,7 +16,6 @@ import (
 	"demesne/agents/agentcmd"
 	"demesne/agents/terminal"
 	"demesne/cli/app"
-	"demesne/cli/docker"
 	"demesne/cli/launch"
 	"demesne/cli/stream"
 	"demesne/images/imageref"
@@ -29,7 +28,7 @@ import (
 
 type agentOptions struct {
 	launch.Options
-	docker        docker.Socket
+	docker        app.DockerSocket
 	branch, fresh bool
 	asks, acp     bool // see agents.Call
 	forks         int

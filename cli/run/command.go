@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 
-	"demesne/cli/docker"
+	"demesne/cli/app"
 	"demesne/cli/launch"
 	"demesne/internal/fsutil"
 	"demesne/kernels/languages"
@@ -22,7 +22,7 @@ type runOptions struct {
 	codeOptions
 	stepOptions
 	jobOptions
-	docker   docker.Socket
+	docker   app.DockerSocket
 	queue    bool
 	on       string // --on: where the command runs as a job; empty: here
 	manifest bool   // of out

@@ -24,7 +24,7 @@ var floors = [][]string{
 	{"cli/agent", "cli/code", "cli/image", "cli/machine", "cli/network", "cli/run", "cli/sandbox", "cli/server"}, // one of these packages imports no other
 	{"cli/launch"},
 	{"cli/devcontainer"},
-	{"cli/mounts", "cli/docker"},
+	{"cli/mounts"},
 	{"cli/acp", "cli/changes", "cli/progress"},
 	{"cli/app"},
 	{"cli/stream"},

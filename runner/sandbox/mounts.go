@@ -42,9 +42,6 @@ func admitMount(spec *runner.Spec, i int) error {
 	if !filepath.IsAbs(m.Target) || filepath.Clean(m.Target) != m.Target || strings.ContainsRune(m.Target, 0) {
 		return errors.New("its target is not an absolute path without . and ..")
 	}
-	if m.Socket && (!m.ReadOnly || m.Upper != "") {
-		return errors.New("a socket is mounted read-only")
-	}
 	if m.Upper != "" && (m.ReadOnly || !filepath.IsAbs(m.Upper)) {
 		return errors.New("its changes need an absolute path, and it cannot be read-only")
 	}

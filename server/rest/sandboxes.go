@@ -136,7 +136,7 @@ func sandboxOf(i *runner.Info) client.Sandbox {
 		a.Group = e.Group
 	}
 	for _, p := range i.Spec.Publish {
-		if !strings.HasPrefix(p.Listen, "unix:") { // a path of the host
+		if p.Within == "" && !strings.HasPrefix(p.Listen, "unix:") { // a path of the host
 			a.Ports = append(a.Ports, client.Port{Listen: p.Listen, To: p.To})
 		}
 	}

@@ -1,6 +1,4 @@
-// Package docker starts the Docker socket of a sandbox: the frontend docker of demesne-frontend, which package server/docker
-// implements. It mounts the socket into the sandbox, and ends the containers after the sandbox. It decides nothing about them.
-package docker
+package app
 
 import (
 	"bufio"
@@ -13,24 +11,23 @@ import (
 	"os/exec"
 	"syscall"
 
-	"demesne/cli/app"
 	"demesne/internal/cmdline"
 	"demesne/runner"
 	"demesne/runner/client"
 	"demesne/session"
 )
 
-// Socket is the Docker socket of a sandbox. The zero value has none.
-type Socket struct{ on bool }
+// DockerSocket is the Docker socket of a sandbox. The zero value has none.
+type DockerSocket struct{ on bool }
 
 // Flag is a flag of run and agent.
-func (d *Socket) Flag() cmdline.Flags {
-	return cmdline.Flags{{Group: app.GroupSandbox, Long: "docker", Set: cmdline.On(&d.on),
+func (d *DockerSocket) Flag() cmdline.Flags {
+	return cmdline.Flags{{Group: GroupSandbox, Long: "docker", Set: cmdline.On(&d.on),
 		Help: "give the command a Docker socket, whose containers are sandboxes with its rules and, together, at most its limits"}}
 }
 
 // Without returns an error if a flag that cannot be combined with a Docker socket has one.
-func (d *Socket) Without(flag string) error {
+func (d *DockerSocket) Without(flag string) error {
 	if d.on {
 		return fmt.Errorf("--docker: cannot be combined with %s", flag)
 	}
@@ -49,7 +46,7 @@ const (
 var dockerEnv = []string{"DOCKER_HOST=unix://" + dockerSocket, "TESTCONTAINERS_HOST_OVERRIDE=localhost", "TESTCONTAINERS_RYUK_DISABLED=true", "DOCKER_BUILDKIT=0"}
 
 // Serve starts the Docker socket for the sandbox of c, and mounts it there. stop ends its containers, and waits for that.
-func (d *Socket) Serve(c *session.CreateOptions) (stop func(), err error) {
+func (d *DockerSocket) Serve(c *session.CreateOptions) (stop func(), err error) {
 	if !d.on {
 		return func() {}, nil
 	}
