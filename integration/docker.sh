@@ -41,5 +41,11 @@ theirs=none
 for runtime in crun runc; do # crun cannot use both versions of control groups at once
   [ "$theirs" != none ] || theirs=$(bash -o pipefail -c "$middle" - "${pod[@]}" --runtime $runtime run --rm --network none --log-driver none --ulimit nofile=1024:1024 --ulimit nproc=4096:4096 localhost/bb true 2>/dev/null) || theirs=none
 done
+mkdir "$work/up"
+printf 'services:\n' >"$work/up/docker-compose.yml"
+for n in a b c; do printf '  %s: {image: local/bb, command: "httpd -f -p 80"}\n' $n >>"$work/up/docker-compose.yml"; done
+# shellcheck disable=SC2016 # the sandbox expands it
+up=$("$demesne" run --docker --workspace "$work/up" -- bash -c 's=$(date +%s%N); docker-compose up -d >/tmp/up 2>&1 || cat /tmp/up; e=$(date +%s%N); echo $(( (e - s) / 1000000 ))')
+echo "docker-compose up of three services: $up ms"
 echo "docker run: $ours ms; podman run: $theirs ms"
 exit $failed
