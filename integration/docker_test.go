@@ -264,7 +264,7 @@ func TestEscapeF45Docker(t *testing.T) {
 	lines := d.attack(`
 def bind(source, target="/x", **k): return host(Mounts=[{"Type": "bind", "Source": source, "Target": target, **k}])
 os.symlink("/", "/workspace/root"); os.symlink("`+d.dir+`/outside", "/workspace/out"); os.mkdir("/workspace/dir")
-for source in ("/", "/etc", "/root", "/out", "`+d.dir+`", "`+d.dir+`/outside", "/workspace/../etc", "/workspace/..", "/proc/1/root", "/in/../etc", "/run", "/workspace"):
+for source in ("/", "/etc", "/root", "/out", "`+d.dir+`", "`+d.dir+`/outside", "/workspace/../etc", "/workspace/..", "/proc/1/root", "/in/../etc", "/run", "/cow"):
     says("bind " + source, bind(source)); says("binds " + source, host(Binds=[source + ":/x"]))
 for source in ("/workspace/root", "/workspace/root/etc", "/workspace/out", "/workspace/out/secret", "/workspace/missing"):
     says("link " + source, bind(source))
@@ -277,7 +277,15 @@ for name in ("../x", "a/../../b", "..", "a b", "x" * 200): says("name " + name, 
 for image in ("dir:/", "dir:`+d.dir+`/outside", "host", "oci:`+d.dir+`", "docker-archive:/etc/passwd", "../x", "oci-archive:`+d.dir+`/bb.tar"):
     says("image " + image, create(Image=image)); says("inspect " + image, ask("GET", "/images/" + urllib.parse.quote(image) + "/json"))
 for file in ("../../../etc/passwd", "/etc/passwd"): says("dockerfile " + file, ask("POST", "/build?dockerfile=" + file, b""))
-`, "--workspace", ws, "--mount", ws+"/hooks:/workspace/hooks:ro")
+says("hooks", (403 if ask("POST", "/containers/create?name=k", {"Image": "local/bb", "Cmd": ["sh", "-c", "echo x >/w/hooks/h; echo x >/w/hooks/i; mv /w/hooks /w/old; echo x >/w/f"], "HostConfig": {"Binds": ["/workspace:/w"]}})[0] == 201 else 0, ""))
+says("hooks", (ask("POST", "/containers/k/start")[0] + 199, "")); says("hooks", (ask("POST", "/containers/k/wait")[0] + 203, ""))
+`, "--workspace", ws, "--mount", ws+"/hooks:/workspace/hooks:ro", "--mount", d.mkdir("cow")+":/cow:cow")
+	if text, err := os.ReadFile(ws + "/hooks/h"); err != nil || len(text) > 0 || len(names(ws+"/hooks")) != 1 {
+		t.Errorf("a container changed what its parent may not: %q, %v", text, err)
+	}
+	if text, err := os.ReadFile(ws + "/f"); err != nil || string(text) != "x\n" {
+		t.Errorf("a container cannot write where its parent can: %q, %v", text, err)
+	}
 	d.want(slices.DeleteFunc(lines, func(line string) bool { return line == "" || strings.Contains(line, "|307|<a") }), "40…|…") // 307: to a path without ..
 	lines = d.attack(`
 def tar(*entries):
@@ -357,4 +365,19 @@ says("removed", (ask("DELETE", "/containers/loud?force=1")[0] - 204, ""))
 	first.Process.Signal(os.Interrupt)
 	first.Process.Signal(os.Interrupt)
 	first.Wait()
+}
+
+// TestDockerAgent lets a coding agent run a container on the project's files.
+func TestDockerAgent(t *testing.T) {
+	b, _, repo := newProgramBox(t, fixture.Steps(
+		fixture.Answer{Calls: []fixture.ToolCall{{Run: `docker run --rm -v "$PWD:/w" local/bb sh -c 'echo from a container > /w/made.txt'`}}}, fixture.Answer{Text: "done"}))
+	program(b, "docker")
+	(&dock{box: b}).importImage("local/bb")
+	cmd := b.command("demesne", "agent", "--docker", "claude", "-p", "make it")
+	cmd.Dir = repo
+	r := b.finish(cmd)
+	made, err := os.ReadFile(repo + "/made.txt")
+	if err != nil || string(made) != "from a container\n" {
+		t.Errorf("%q, %v: %+v", made, err, r)
+	}
 }

@@ -55,7 +55,7 @@ var (
 		serve_agents serve_bounds serve_images serve_namespaces serve_operate serve_rest serve_secret
 		sessions_key sessions_turns skills spare_shapes streams
 
-		TestDocker TestDockerBuild TestDockerCompose
+		TestDocker TestDockerAgent TestDockerBuild TestDockerCompose
 		TestBuildCases TestBuildCollected TestBuildHeld TestBuildLost TestEgressAsk TestEgressAskUnanswered TestEgressLive
 		TestImageNames TestImagePull TestImagePullPolicy TestParallel TestProxyKilledEarly TestPythonPackage
 		TestServeGuard TestServeKilledAny TestServePauseSoon

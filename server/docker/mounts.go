@@ -88,7 +88,7 @@ func (s *server) mount(c *container, m mountRequest) error {
 		if err != nil {
 			return err
 		}
-		spec.Mounts = append(spec.Mounts, own)
+		spec.Mounts = append(spec.Mounts, own...)
 	default:
 		return fail(http.StatusBadRequest, "mount type %.32q is not supported", m.Type)
 	}
@@ -98,10 +98,10 @@ func (s *server) mount(c *container, m mountRequest) error {
 
 // parentPath turns a path of the parent into the mount of the directory of the host that is there. The host follows no link
 // that a sandbox may have made: see client.Client.Create.
-func (s *server) parentPath(m mountRequest) (own runner.Mount, err error) {
+func (s *server) parentPath(m mountRequest) (own []runner.Mount, err error) {
 	at := path.Clean(m.Source)
 	if at == "/var/run/docker.sock" || at == Socket {
-		return runner.Mount{Source: filepath.Join(s.sockets, "docker.sock"), Target: m.Target, ReadOnly: true, Socket: true}, nil
+		return []runner.Mount{{Source: filepath.Join(s.sockets, "docker.sock"), Target: m.Target, ReadOnly: true, Socket: true}}, nil
 	}
 	shown := slices.Clone(s.parent.Spec.Mounts)
 	if w := s.parent.Spec.Workspace; w != "" {
@@ -122,11 +122,6 @@ func (s *server) parentPath(m mountRequest) (own runner.Mount, err error) {
 	case best.ReadOnly && !m.ReadOnly:
 		m.ReadOnly = true
 	}
-	for _, inner := range shown { // would show what the parent sees otherwise, or not at all
-		if inner.Target != best.Target && strings.HasPrefix(inner.Target, at+"/") {
-			return own, fail(http.StatusForbidden, "bind source path %.256q: another mount of the sandbox is inside", m.Source)
-		}
-	}
 	source := filepath.Join(best.Source, strings.TrimPrefix(at, best.Target))
 	real, err := filepath.EvalSymlinks(source)
 	if err != nil || real != source {
@@ -135,7 +130,18 @@ func (s *server) parentPath(m mountRequest) (own runner.Mount, err error) {
 	if info, err := os.Lstat(source); err == nil && !info.IsDir() {
 		m.ReadOnly = true
 	}
-	return runner.Mount{Source: source, Target: m.Target, ReadOnly: m.ReadOnly}, nil
+	own = []runner.Mount{{Source: source, Target: m.Target, ReadOnly: m.ReadOnly}}
+	for _, inner := range shown { // such as the read-only hooks of a project: a container sees them as the parent does
+		rest, inside := strings.CutPrefix(inner.Target, at+"/")
+		switch {
+		case !inside:
+		case inner.Upper != "" || inner.Socket:
+			return nil, fail(http.StatusForbidden, "bind source path %.256q: %q of the sandbox is inside, and has changes kept apart or is a socket", m.Source, inner.Target)
+		default:
+			own = append(own, runner.Mount{Source: inner.Source, Target: path.Join(m.Target, rest), ReadOnly: inner.ReadOnly || m.ReadOnly})
+		}
+	}
+	return own, nil
 }
 
 type mountRequest struct {
