@@ -144,7 +144,7 @@ func TestHandles(t *testing.T) {
 	ask("", Request{Op: OpClose, Handle: 1})
 	ask("bad file", Request{Op: OpRead, Handle: 1, Size: 1})
 	var out bytes.Buffer
-	if code := Serve(&in, &out); code != 0 {
+	if code := Serve(&in, &out, nil); code != 0 {
 		t.Errorf("exit %d", code)
 	}
 	from := bufio.NewReader(&out)

@@ -19,7 +19,7 @@ import (
 type liar struct{ from *bufio.Reader }
 
 func (l liar) Do(_ context.Context, q fileops.Request, put func(io.Writer) error, take func(*fileops.Answer, *bufio.Reader) error) (*fileops.Answer, error) {
-	a, _, err := fileops.Call(bufio.NewWriter(io.Discard), l.from, q, put, take)
+	a, _, err := fileops.Call(bufio.NewWriter(io.Discard), l.from, nil, q, put, take)
 	return a, err
 }
 
