@@ -225,7 +225,7 @@ func (c rest) terminal(t *testing.T) {
 	}
 	send(websocket.MessageText, `{"type":"resize","rows":9,"cols":33}`, "")
 	send(websocket.MessageText, `{"type":"input","data":"stty size\r"}`, "9 33")
-	send(websocket.MessageBinary, "exit 5\r", `{"type":"exit","exit_code":5,"reason":"exited"}`)
+	send(websocket.MessageBinary, "exit 5\r", `{"type":"exit","exit_code":5,"reason":"exited","cpu_seconds":`)
 }
 
 // ports checks that a published port leads to a server in the sandbox.

@@ -96,7 +96,9 @@ func (o *Options) OpenDevcontainer(args []string) error {
 	if len(args) > 0 && o.Entrypoint == nil && o.Shell == nil {
 		o.Entrypoint = &[]string{} // a command of a dev container does not go through the image's entrypoint
 	}
-	o.Mounts.Add(d.Mounts, d.Dir(), d.Tmpfs())
+	if o.Verb != "agent" { // it has its project at its own place, with the parts that it may not write
+		o.Mounts.Add(d.Mounts, d.Dir(), d.Tmpfs())
+	}
 	o.dev = d
 	return nil
 }

@@ -266,7 +266,7 @@ func TestSignal(t *testing.T) {
 	}
 	var e *ipc.Error
 	err := s.call(pid1api.OpSignal, pid1api.Signal{Exec: 1, Signal: 9}, nil, nil)
-	if !errors.As(err, &e) || e.Code != ipc.CodeNoSuchSandbox {
+	if !errors.As(err, &e) || e.Code != ipc.CodeNoSuchCommand {
 		t.Errorf("signal an ended exec: %v", err)
 	}
 }

@@ -133,6 +133,9 @@ func (d *Store) read(id string) (Record, error) {
 
 func (d *Store) names() (names []string, err error) {
 	all, err := d.entries()
+	if errors.Is(err, fs.ErrNotExist) { // somebody removed the directory, with all sandboxes
+		return nil, nil
+	}
 	for _, name := range all {
 		if !strings.HasPrefix(name, ".") && !strings.HasPrefix(name, basePrefix) {
 			names = append(names, name)

@@ -443,3 +443,22 @@ func TestHoldRefuses(t *testing.T) {
 		}
 	}
 }
+
+// TestRemovedDirectory checks that a store whose directory was removed has no sandboxes: a runner must still answer, and end.
+func TestRemovedDirectory(t *testing.T) {
+	dir := t.TempDir() + "/sandboxes"
+	err := os.Mkdir(dir, 0o700)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	if all, err := d.All(); len(all) > 0 || err != nil {
+		t.Errorf("%v, %v", all, err)
+	}
+}

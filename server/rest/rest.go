@@ -16,10 +16,13 @@
 package rest
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"log"
 	"net/http"
+	"reflect"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -97,17 +100,20 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// of is an answer with a body.
-type of[T any] struct{ Body T }
+// anything is an answer with a body. One type for all answers halves what huma's generic code adds to the program.
+type anything struct{ Body any }
 
 // answers registers a route. f returns the body of the answer.
 func answers[I, A any](s *Server, op huma.Operation, f func(context.Context, *I) (A, error)) {
-	huma.Register(s.api, op, func(ctx context.Context, in *I) (*of[A], error) {
+	status := strconv.Itoa(cmp.Or(op.DefaultStatus, http.StatusOK))
+	schema := s.api.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[A](), true, op.OperationID+"Response")
+	op.Responses = map[string]*huma.Response{status: {Content: map[string]*huma.MediaType{"application/json": {Schema: schema}}}}
+	huma.Register(s.api, op, func(ctx context.Context, in *I) (*anything, error) {
 		a, err := f(ctx, in)
 		if err != nil {
 			return nil, failed(err)
 		}
-		return &of[A]{a}, nil
+		return &anything{a}, nil
 	})
 }
 

@@ -35,7 +35,7 @@ export async function sandbox(main, [id, tab = "overview", ...rest], signal) {
     } catch (e) {
       if (e.status !== 404) throw e;
       replace(head, el("h1", id));
-      replace(main, empty(e.message, el("a", { href: "#/sandboxes" }, "All sandboxes")));
+      replace(main, empty("There is no such sandbox.", el("a", { href: "#/sandboxes" }, "All sandboxes")));
       return;
     }
     shared.info = s;
