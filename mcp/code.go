@@ -24,6 +24,7 @@ func (s *Server) codeTools() []tool {
 	return []tool{
 		s.createSessionTool(), s.executeCodeTool(), terminalTool(), s.importTool(), exportTool(),
 		installTool(), s.validateTool(), stopSessionTool(), s.runtimesTool(), stateTool(),
+		kernelTool(), bridgeTool(),
 	}
 }
 

@@ -32,6 +32,8 @@ type codeDesk struct {
 	fail     error
 	stream   []string
 	hold     chan struct{}
+	busy     bool
+	bridged  []code.Bridge
 
 	mu      sync.Mutex
 	owners  map[string]string // by session
@@ -107,6 +109,20 @@ func (d *codeDesk) Runtimes(_ context.Context, r code.Request, _ session.Callbac
 	return d.runtimes, d.fail
 }
 
+func (d *codeDesk) Restart(_ context.Context, owner, id string) (*code.SessionInfo, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.stopped = append(d.stopped, "restart "+owner+" "+id)
+	return &code.SessionInfo{ID: id}, d.fail
+}
+
+func (d *codeDesk) Ping(context.Context, string, string) (bool, error) { return d.busy, d.fail }
+
+func (d *codeDesk) Bridge(_ context.Context, b code.Bridge) (int, error) {
+	d.bridged = append(d.bridged, b)
+	return len(b.Data), d.fail
+}
+
 func (d *codeDesk) StopSession(_ context.Context, owner, id string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -163,6 +179,12 @@ func TestCodeErrors(t *testing.T) {
 		{"install_package", `{"session_id":"k1","packages":[1]}`, `packages must be an array of strings, such as ["numpy", "pandas==2.2.3"]`},
 		{"validate_code", `{"code":"1"}`, "language or session_id is required"},
 		{"validate_code", `{"code":"1","session_id":"nope"}`, `session "nope": no such session` + live},
+		{"kernel_action", `{"session_id":"k1"}`, `action "" is not restart or ping`},
+		{"kernel_action", `{"session_id":"nope","action":"ping"}`, `session "nope": no such session` + live},
+		{"bridge_data", `{"session_id":"k1","data":1}`, `required argument "key" not found`},
+		{"bridge_data", `{"session_id":"k1","key":"x"}`, "either data or from_session_id is required"},
+		{"bridge_data", `{"session_id":"k1","key":"x","data":null,"from_session_id":"k1"}`, "either data or from_session_id is required"},
+		{"bridge_data", `{"session_id":"k1","key":"x","from_session_id":"nope"}`, `session "nope": no such session` + live},
 		{"stop_session", `{"session_id":"../k1"}`, `session "../k1": no such session` + live},
 		{"inspect_state", `{"session_id":"nope"}`, `session "nope": no such session` + live},
 		{"list_runtimes", `{"image":"zzz"}`, `image "zzz" is not in the allowlist (host, python)` + "\nhint: ask the user to add it to DEMESNE_ALLOWED_IMAGES"},
@@ -376,6 +398,10 @@ func TestCodeState(t *testing.T) {
 		{"create_session", `{"dependencies":{"a":""},"egress":"none"}`, "hint: this session has no network: create_session with egress=package-managers\n---stderr---\nno route", `"stderr":"no route"`},
 		{"install_package", `{"session_id":"k1","packages":["a"]}`, "success: true\npackages: a\n", `"packages":["a"]`},
 		{"validate_code", `{"session_id":"k1","code":"x"}`, "valid: true\n", `"valid":true`},
+		{"kernel_action", `{"session_id":"k1","action":"restart"}`, "session_id: k1\nstatus: ready\n", `"success":true`},
+		{"kernel_action", `{"session_id":"k1","action":"ping"}`, "status: ready\n", `"status":"ready"`},
+		{"bridge_data", `{"session_id":"k1","key":"x","data":{"a":[1]}}`, "key: x\nbytes: 9\n", `"bytes":9`},
+		{"bridge_data", `{"session_id":"k1","key":"x","from_session_id":"k1"}`, "key: x\n", `"success":true`},
 		{"execute_terminal", `{"session_id":"k1","command":"ls"}`, "exit_code: 3\n---\nhi\n", `"exit_code":3`},
 	} {
 		text, fields, isError := callTool(t, cs, c.tool, c.args)
@@ -389,6 +415,15 @@ func TestCodeState(t *testing.T) {
 	text, fields, _ := callTool(t, cs, "validate_code", `{"language":"python","code":"x"}`)
 	if text != "valid: false\nline 3, column 5: invalid syntax\n" || fields["valid"] != false {
 		t.Errorf("%q %v", text, fields)
+	}
+	fits(t, s, "validate_code", fields)
+	if b := d.bridged; string(b[0].Data) != `{"a":[1]}` || b[1].From != "k1" || b[1].FromName != "x" || b[1].Data != nil {
+		t.Errorf("bridged %+v", b)
+	}
+	d.result = code.Result{Patterns: []languages.Problem{{Line: 1, Column: 2, Message: "deletes files"}}, Fixed: "import os\nos", Imports: []string{"import os"}}
+	text, fields, _ = callTool(t, cs, "validate_code", `{"language":"python","code":"os","fix_imports":true,"dangerous_patterns":true}`)
+	if r := d.asked[len(d.asked)-1]; !r.FixImports || !r.Patterns || text != "valid: true\npattern: line 1, column 2: deletes files\nmissing: import os\n---fixed_code---\nimport os\nos\n" {
+		t.Errorf("%+v: %q", r, text)
 	}
 	fits(t, s, "validate_code", fields)
 	d.result = code.Result{Failed: true, Message: "pip failed", Stderr: session.Tail{Text: "no such package\n", Bytes: 16}}

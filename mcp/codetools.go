@@ -1,11 +1,14 @@
 package mcp
 
 import (
+	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
 
 	"demesne/kernels/code"
+	"demesne/kernels/languages"
 	"demesne/session"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
@@ -124,15 +127,40 @@ func installed(s *code.SessionInfo, r code.Request, d *code.Result) *sdk.CallToo
 	return answer(text, out)
 }
 
+// placeFields are the fields of a place in code.
+var placeFields = []property{
+	field("line", "integer", "from 1").must(), field("column", "integer", "from 1").must(), field("message", "string", "").must(),
+}
+
+// place is a place in code. The line is 0 if it is not known.
+type place struct {
+	Line    int    `json:"line"`
+	Column  int    `json:"column"`
+	Message string `json:"message"`
+}
+
+// placesOf converts places, and adds a line for each to a text.
+func placesOf(all []languages.Problem, prefix string, text *string) []place {
+	list := []place{}
+	for _, p := range all {
+		list = append(list, place(p))
+		*text += fmt.Sprintf("%sline %d, column %d: %s\n", prefix, p.Line, p.Column, p.Message)
+	}
+	return list
+}
+
 func (s *Server) validateTool() tool {
 	return tool{
 		name:        "validate_code",
 		description: "Check the syntax of code with the language's own parser, in a sandbox. The code is not executed.",
 		in: arguments(field("code", "string", "").must(), field("language", "string", "").also("Needed without session_id."),
 			field("session_id", "string", "Check for a session: its language and image."),
-			s.opts.imageField().described("As in sandbox_script. Default "+s.opts.Image+".")),
-		out: results(field("valid", "boolean", "").must(), field("language", "string", ""), arrayOf("errors", "that the parser found",
-			field("line", "integer", "from 1").must(), field("column", "integer", "from 1").must(), field("message", "string", "").must()).must(), warningField),
+			s.opts.imageField().described("As in sandbox_script. Default "+s.opts.Image+"."),
+			field("fix_imports", "boolean", "Return Python code with the imports that it lacks.").with("default", false),
+			field("dangerous_patterns", "boolean", "Report lines such as eval or rm -r /. A help for review, no security boundary.").with("default", false)),
+		out: results(field("valid", "boolean", "").must(), field("language", "string", ""), arrayOf("errors", "that the parser found", placeFields...).must(),
+			arrayOf("patterns", "lines that deserve a look: neither all such lines nor only such lines", placeFields...).minor(),
+			field("fixed_code", "string", "the code with the imports").minor(), listOf("imports", "that fixed_code adds").minor(), warningField),
 		hints:  hints{readOnly: true, idempotent: true},
 		handle: (*call).validateCode,
 	}
@@ -158,27 +186,125 @@ func (c *call) validateCode() (*sdk.CallToolResult, error) {
 			return nil, err
 		}
 	}
-	r.Code = text
+	r.Code, r.FixImports, r.Patterns = text, c.args.flag("fix_imports"), c.args.flag("dangerous_patterns")
 	watch, stop := c.watch()
 	defer stop()
 	d, err := c.opts.Code.Check(c.ctx, r, watch)
 	if err != nil {
 		return nil, err
 	}
-	type problem struct {
-		Line    int    `json:"line"` // 0: not known
-		Column  int    `json:"column"`
-		Message string `json:"message"`
-	}
 	out := struct {
-		Valid    bool      `json:"valid"`
-		Language string    `json:"language"`
-		Errors   []problem `json:"errors"`
-	}{len(d.Problems) == 0, r.Language, []problem{}}
+		Valid    bool     `json:"valid"`
+		Language string   `json:"language"`
+		Errors   []place  `json:"errors"`
+		Patterns []place  `json:"patterns,omitempty"`
+		Fixed    string   `json:"fixed_code,omitempty"`
+		Imports  []string `json:"imports,omitempty"`
+	}{Valid: len(d.Problems) == 0, Language: r.Language, Fixed: d.Fixed, Imports: d.Imports}
 	text = fmt.Sprintf("valid: %t\n", out.Valid)
-	for _, p := range d.Problems {
-		out.Errors = append(out.Errors, problem(p))
-		text += fmt.Sprintf("line %d, column %d: %s\n", p.Line, p.Column, p.Message)
+	out.Errors = placesOf(d.Problems, "", &text)
+	out.Patterns = placesOf(d.Patterns, "pattern: ", &text)
+	for _, line := range d.Imports {
+		text += "missing: " + line + "\n"
+	}
+	if d.Fixed != "" {
+		text += "---fixed_code---\n" + lineEnd(d.Fixed)
 	}
 	return answer(text, out), nil
+}
+
+func kernelTool() tool {
+	return tool{
+		name:        "kernel_action",
+		description: "Restart the kernel of a session, without its variables and with its files, or ping it: ready, busy or dead.",
+		in:          arguments(sessionField, field("action", "string", "").with("enum", []string{"restart", "ping"}).must()),
+		out: results(field("success", "boolean", "").must(), field("session_id", "string", "").must(), field("status", "string", "ready, busy or dead").must(),
+			field("error", "string", "why it is dead"), hintField, warningField),
+		hints:  hints{destructive: true},
+		handle: (*call).kernelAction,
+	}
+}
+
+func (c *call) kernelAction() (*sdk.CallToolResult, error) {
+	s, err := c.sessionOf()
+	if err != nil {
+		return nil, err
+	}
+	out := struct {
+		Success bool   `json:"success"`
+		ID      string `json:"session_id"`
+		Status  string `json:"status"`
+		Error   string `json:"error,omitempty"`
+		Hint    string `json:"hint,omitempty"`
+	}{Success: true, ID: s.ID, Status: "ready"}
+	var busy bool
+	switch action := c.args.text("action"); action {
+	case "restart":
+		if _, err = c.opts.Code.Restart(c.ctx, c.owner(), s.ID); err != nil {
+			return nil, err
+		}
+	case "ping":
+		busy, err = c.opts.Code.Ping(c.ctx, c.owner(), s.ID)
+	default:
+		return nil, fmt.Errorf("action %s is not restart or ping", clipped(action))
+	}
+	switch {
+	case err != nil:
+		out.Success, out.Status, out.Error = false, "dead", err.Error()
+		out.Hint = "kernel_action with restart starts a new kernel on the session's files"
+	case busy:
+		out.Status = "busy"
+	}
+	text := fmt.Sprintf("session_id: %s\nstatus: %s\n", out.ID, out.Status)
+	if out.Error != "" {
+		text += "error: " + out.Error + "\nhint: " + out.Hint + "\n"
+	}
+	return answer(text, out), nil
+}
+
+func bridgeTool() tool {
+	return tool{
+		name:        "bridge_data",
+		description: "Set a variable of a session to a JSON value, or to the value of a variable of another session: Python to Node and back.",
+		more:        "At most 512 KiB of JSON. R takes part if its package jsonlite is there. The value does not pass through the conversation if from_session_id names a session.",
+		in: arguments(sessionField, field("key", "string", "Name of the variable.").must(), property{name: "data", schema: map[string]any{"description": "Any JSON value."}},
+			field("from_session_id", "string", "Other session, instead of data."), field("from_key", "string", "Variable there. Default: key.")),
+		out: results(field("success", "boolean", "").must(), field("session_id", "string", "").must(), field("key", "string", "").must(),
+			field("bytes", "integer", "of the value's JSON").must(), warningField),
+		hints:  hints{destructive: true, idempotent: true},
+		handle: (*call).bridgeData,
+	}
+}
+
+func (c *call) bridgeData() (*sdk.CallToolResult, error) {
+	s, err := c.sessionOf()
+	if err != nil {
+		return nil, err
+	}
+	b := code.Bridge{Owner: c.owner(), Session: s.ID, From: c.args.text("from_session_id"), FromName: c.args.text("from_key")}
+	if b.Name, err = c.args.required("key"); err != nil {
+		return nil, err
+	}
+	value, given := c.args["data"]
+	if given == (b.From != "") {
+		return nil, errors.New("either data or from_session_id is required")
+	}
+	if b.From != "" {
+		if _, err := c.opts.Code.Session(b.Owner, b.From); err != nil {
+			return nil, fmt.Errorf("%w\nhint: %s", err, c.liveSessions())
+		}
+		b.FromName = cmp.Or(b.FromName, b.Name)
+	} else if b.Data, err = json.Marshal(value); err != nil {
+		return nil, err
+	}
+	size, err := c.opts.Code.Bridge(c.ctx, b)
+	if err != nil {
+		return nil, err
+	}
+	return answer(fmt.Sprintf("session_id: %s\nkey: %s\nbytes: %d\n", s.ID, b.Name, size), struct {
+		Success bool   `json:"success"`
+		ID      string `json:"session_id"`
+		Key     string `json:"key"`
+		Bytes   int    `json:"bytes"`
+	}{true, s.ID, b.Name, size}), nil
 }

@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -55,7 +56,7 @@ code in sessions are there with ` + "`--tools code`" + `, and those for [the hos
 // rows writes a table row for each field, and for the fields of objects within.
 func rows(b *strings.Builder, prefix string, fields properties, arguments bool) {
 	for _, p := range fields {
-		kind := fmt.Sprint(p.schema["type"])
+		kind := fmt.Sprint(cmp.Or(p.schema["type"], any("any value")))
 		items, isList := p.schema["items"].(map[string]any)
 		if isList {
 			kind = fmt.Sprintf("array of %v", items["type"])

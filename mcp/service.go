@@ -70,5 +70,11 @@ type Code interface {
 	Inspect(ctx context.Context, owner, id string) (*code.SessionState, error)
 	// Runtimes returns the languages that a sandbox on an image can execute.
 	Runtimes(ctx context.Context, r code.Request, w session.Callbacks) ([]code.Runtime, error)
+	// Restart ends the kernel of a session and starts a new one in the same sandbox, also if the old one has ended.
+	Restart(ctx context.Context, owner, id string) (*code.SessionInfo, error)
+	// Ping asks the kernel of a session for a sign of life: see [code.Session.Ping].
+	Ping(ctx context.Context, owner, id string) (busy bool, err error)
+	// Bridge sets a variable of a session, and returns the length of the value's JSON in bytes.
+	Bridge(ctx context.Context, b code.Bridge) (int, error)
 	StopSession(ctx context.Context, owner, id string) error
 }

@@ -55,6 +55,9 @@ func (p property) misread(v any) string {
 	}
 	a := args{p.name: v}
 	kind := p.schema["type"]
+	if kind == nil { // any value
+		return ""
+	}
 	switch v := v.(type) {
 	case string:
 		_, number := a.numeric(p.name)

@@ -156,7 +156,8 @@ func (v *validation) file(s *session.Service, r *launch.Root, name string) valid
 	}
 	one.Language = l.Name
 	p := r.Progress()
-	problems, err := syntax.Check(v.sig.Ctx, s, r.CreateOptions(runner.Spec{}), l, string(code), session.Callbacks{Image: p.Take})
+	check := syntax.Checker{Service: s, Create: r.CreateOptions(runner.Spec{}), Callbacks: session.Callbacks{Image: p.Take}}
+	problems, err := check.Check(v.sig.Ctx, l, string(code))
 	p.Done()
 	if err != nil && v.sig.GaveUp() == 0 {
 		err = lacksParser(err, l)

@@ -46,7 +46,7 @@ var table = []Recipe{
 	{Name: "media", About: "ffmpeg, ImageMagick, libvips and sox", Size: 790 * mb, Word: true},
 	{Name: "twine", About: "a compiler from Twee to HTML, with story formats", Size: 215 * mb, Word: true},
 	{Name: "webgamedev", About: "Phaser, Vite and TypeScript in /opt/game-template", Size: 380 * mb, Word: true},
-	{Name: "jupyter", About: "Jupyter kernels: Python with numpy, pandas and matplotlib; R; JavaScript; TypeScript", Size: 1050 * mb, Word: true},
+	{Name: "jupyter", About: "Jupyter kernels: Python with numpy, pandas and matplotlib; R with ggplot2; JavaScript; TypeScript", Size: 1050 * mb, Word: true},
 	{Name: "claude-code", About: "Claude Code, with git and Python", Size: 600 * mb, Program: "claude"},
 	{Name: "codex", About: "Codex, with git and Python", Size: 765 * mb, Program: "codex"},
 	{Name: "browser", About: "Chromium, Playwright with it, and Playwright's MCP server", Size: 960 * mb, Word: true},

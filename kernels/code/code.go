@@ -121,8 +121,20 @@ func (c *Session) Execute(ctx context.Context, e kernels.Execution) (*kernels.Re
 		return r, c.died(k, stuck())
 	case errors.Is(err, kernels.ErrDead):
 		return r, c.died(k, nil)
+	case err == nil && c.Language.Displays() && r.Value == nil && len(r.Displays) > 0:
+		last := len(r.Displays) - 1
+		if b := r.Displays[last]; textual(b) {
+			r.Value, r.Displays = b, r.Displays[:last]
+		}
 	}
 	return r, err
+}
+
+// textual reports whether plain text shows a value whole.
+func textual(b kernels.Bundle) bool {
+	_, marked := Plain(b)
+	_, plain := b.Text(plainText)
+	return marked || plain && len(b) == 1
 }
 
 // waitTurn waits for the earlier calls that need the kernel, and keeps the session busy until done is called. The error is

@@ -240,10 +240,46 @@ func TestKernelImage(t *testing.T) {
 			o.Create.Image, o.Create.Pull = ref, images.PullNever
 			s := d.start(o)
 			converse(t, s, c.conversation)
-			if c.language == "python" {
+			switch c.language {
+			case "python":
 				plot(t, s)
+			case "r":
+				valuesOfR(t, s)
 			}
 		})
+	}
+}
+
+// valuesOfR checks that text is a value, that only figures are displayed, and that values can be carried.
+func valuesOfR(t *testing.T, s *code.Session) {
+	for text, want := range map[string]struct {
+		value string
+		shown []string
+	}{
+		"6 * 7": {value: "[1] 42"}, `c(a = "x")`: {value: "  a \n\"x\" "}, "1; 2": {"[1] 2", []string{"text/plain"}}, "NULL": {value: "NULL"}, "x <- 1": {},
+		"plot(1); 5": {"[1] 5", []string{"image/png"}}, "library(ggplot2); ggplot(mtcars, aes(mpg, wt)) + geom_point()": {shown: []string{"image/png"}},
+	} {
+		r, err := s.Execute(t.Context(), kernels.Execution{Code: text, Timeout: time.Minute})
+		if err != nil || r.Error != nil {
+			t.Fatalf("%s: %+v, %v", text, r.Error, err)
+		}
+		var shown []string
+		for _, b := range r.Displays {
+			one, ok := code.Richest(b)
+			if _, plain := code.Plain(b); plain || !ok {
+				one.MIME = "text/plain"
+			}
+			shown = append(shown, one.MIME)
+		}
+		if got, _ := r.Value.Text("text/plain"); got != want.value || !slices.Equal(shown, want.shown) {
+			t.Errorf("%s: value %q, shown %q", text, got, shown)
+		}
+	}
+	if err := s.SetValue(t.Context(), "carried", []byte(`{"a": [1, 2.5], "é": "x\"y", "b": true}`)); err != nil {
+		t.Error(err)
+	}
+	if got, err := s.Value(t.Context(), "carried"); err != nil || string(got) != `{"a":[1,2.5],"é":"x\"y","b":true}` {
+		t.Errorf("carried: %s, %v", got, err)
 	}
 }
 

@@ -1,6 +1,7 @@
 package code
 
 import (
+	"encoding/json"
 	"time"
 
 	"demesne/kernels/languages"
@@ -15,6 +16,15 @@ type Request struct {
 	Kernel         string   // name of a kernelspec; empty: the first one of the language, or demesne's own kernel
 	Dependencies   []string // packages to install: NAME or NAME==VERSION
 	Code           string
+	FixImports     bool // for a check: complete missing imports
+	Patterns       bool // for a check: report patterns that deserve a look
+}
+
+// Bridge is a checked request to set a variable of a session to a value, which is Data or a variable of another session.
+type Bridge struct {
+	Owner, Session, Name string
+	From, FromName       string // another session of the owner, and a variable of it; empty: Data
+	Data                 json.RawMessage
 }
 
 // SessionInfo is a live session.
@@ -46,6 +56,9 @@ type Result struct {
 	Hint          string // what to do next; may be empty
 
 	Problems []languages.Problem // errors of syntax
+	Patterns []languages.Problem // what deserves a look
+	Fixed    string              // the code with further imports; empty: none are missing
+	Imports  []string            // the imports that Fixed adds
 }
 
 // Output is one value that code showed, in the richest form that it has.

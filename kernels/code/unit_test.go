@@ -2,10 +2,14 @@ package code
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
+
+	"demesne/kernels"
 
 	"demesne/runner"
 	"demesne/session"
@@ -118,4 +122,38 @@ func TestPlan(t *testing.T) {
 		}
 		s.mu.Unlock()
 	}
+}
+
+// TestTextual tells values of IRkernel, which it displays, from figures and pages.
+func TestTextual(t *testing.T) {
+	text := json.RawMessage(`"[1] 42"`)
+	marked := kernels.Bundle{"text/plain": text, "text/html": json.RawMessage(`"42"`), "text/markdown": json.RawMessage(`"42"`), "text/latex": json.RawMessage(`"42"`)}
+	plot := kernels.Bundle{"text/plain": json.RawMessage(`"plot without title"`), "image/png": json.RawMessage(`"iVBORw0KGgo="`)}
+	widget := kernels.Bundle{"text/plain": json.RawMessage(`"HTML widgets cannot be represented in plain text (need html)"`), "text/html": json.RawMessage(`"<script></script>"`)}
+	for _, c := range []struct {
+		b    kernels.Bundle
+		want bool
+	}{{marked, true}, {kernels.Bundle{"text/plain": text}, true}, {plot, false}, {widget, false}, {kernels.Bundle{"text/html": text}, false}, {nil, false}} {
+		if got := textual(c.b); got != c.want {
+			t.Errorf("%s: %v", c.b, got)
+		}
+	}
+}
+
+// FuzzLiteral checks that a value's literal is ASCII, and means the same JSON.
+func FuzzLiteral(f *testing.F) {
+	for _, s := range []string{`{"a":[1,"\u0001"]}`, `"é\u2028😀</script>"`, `null`} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		var want, got any
+		if json.Unmarshal([]byte(s), &want) != nil {
+			return
+		}
+		quoted := literal([]byte(s))
+		var inner string
+		if strings.IndexFunc(quoted, func(r rune) bool { return r >= 0x80 || r < ' ' }) >= 0 || json.Unmarshal([]byte(quoted), &inner) != nil || json.Unmarshal([]byte(inner), &got) != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%q: %s", s, quoted)
+		}
+	})
 }

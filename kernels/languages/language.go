@@ -22,3 +22,6 @@ type Language struct {
 
 // Prints reports whether the usual kernels of Jupyter for the language, jslab and tslab, have no values, but print them.
 func (l Language) Prints() bool { return l.Name == "node" || l.Name == "typescript" }
+
+// Displays reports whether the usual kernel of Jupyter for the language, IRkernel, displays values in place of returning them.
+func (l Language) Displays() bool { return l.Name == "r" }

@@ -1,4 +1,8 @@
 // Package syntax checks code by the parser of its language, in a sandbox. It does not execute the code.
+//
+//	syntax.go    errors of syntax
+//	imports.go   imports that Python code lacks
+//	patterns.go  lines that deserve a look. The package does not make code safe: only the sandbox bounds what code does
 package syntax
 
 import (
@@ -15,33 +19,40 @@ import (
 // checkTime bounds a check of syntax.
 const checkTime = time.Minute
 
-// Check checks the syntax of code in a new sandbox on the root of c. The code arrives on the parser's stdin: see
-// [languages.Language.Check]. The sandbox has no network, no inputs and no workspace, whatever c says. Check returns no
+// Checker checks code in new sandboxes on the root of Create. They have no network, no inputs and no workspace, whatever
+// Create says.
+type Checker struct {
+	Service   *session.Service
+	Create    session.CreateOptions
+	Callbacks session.Callbacks
+}
+
+// Check checks the syntax of code. The code arrives on the parser's stdin: see [languages.Language.Check]. Check returns no
 // problem for correct code. An error means that the code was not checked.
-func Check(ctx context.Context, s *session.Service, c session.CreateOptions, l languages.Language, code string, cb session.Callbacks) ([]languages.Problem, error) {
+func (c Checker) Check(ctx context.Context, l languages.Language, code string) ([]languages.Problem, error) {
 	if l.Check == nil && l.Unchecked != "" {
 		return nil, fmt.Errorf("%s cannot be checked without executing it: %s", l.Name, l.Unchecked)
 	}
 	if l.Check == nil {
 		return nil, fmt.Errorf("demesne cannot check the syntax of %s", l.Name)
 	}
-	c.Spec = runner.Spec{Limits: c.Spec.Limits, User: c.Spec.User, Require: c.Spec.Require}
-	c.Egress, c.Out = session.Egress{}, ""
-	done, err := s.Run(ctx, c, session.RunOptions{
-		Command: runner.Command{Argv: l.Check, Timeout: checkTime},
-		Stdin:   code,
-	}, cb)
-	if err != nil {
+	done, err := c.parse(ctx, l.Check, code)
+	if err != nil || done.ExitCode == 0 {
 		return nil, err
-	}
-	if done.ExitCode == 0 {
-		return nil, nil
 	}
 	output := done.Stderr.Text + "\n" + done.Stdout.Text
 	if all := l.Problems(output); len(all) > 0 && done.Reason == runner.Exited {
 		return all, nil
 	}
 	return nil, fmt.Errorf("%s could not check the code: %s", l.Check[0], said(done, output))
+}
+
+// parse runs a program that reads code on stdin.
+func (c Checker) parse(ctx context.Context, argv []string, code string) (*session.RunResult, error) {
+	o := c.Create
+	o.Spec = runner.Spec{Limits: o.Spec.Limits, User: o.Spec.User, Require: o.Spec.Require}
+	o.Egress, o.Out = session.Egress{}, ""
+	return c.Service.Run(ctx, o, session.RunOptions{Command: runner.Command{Argv: argv, Timeout: checkTime}, Stdin: code}, c.Callbacks)
 }
 
 // said explains a parser that failed.

@@ -17,7 +17,7 @@ func TestCheckRefused(t *testing.T) {
 	defer s.Close()
 	for name, want := range map[string]string{"perl": "executes parts of the code", "julia": "cannot check the syntax", "python": "EOF"} {
 		l, _ := languages.Find(name)
-		if _, err := syntax.Check(t.Context(), s, session.CreateOptions{}, l, "x", session.Callbacks{}); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := (syntax.Checker{Service: s}).Check(t.Context(), l, "x"); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -382,6 +382,46 @@ func (f *Sessions) Inspect(ctx context.Context, owner, id string) (*code.Session
 	return got, nil
 }
 
+func (f *Sessions) Restart(ctx context.Context, owner, id string) (*code.SessionInfo, error) {
+	s, err := f.store.Get(owner, id)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.Restart(ctx); err != nil {
+		return nil, sandboxes.Explained(err)
+	}
+	restarted := f.describe(s)
+	return &restarted, nil
+}
+
+func (f *Sessions) Ping(ctx context.Context, owner, id string) (busy bool, err error) {
+	s, err := f.store.Get(owner, id)
+	if err != nil {
+		return false, err
+	}
+	return s.Ping(ctx)
+}
+
+func (f *Sessions) Bridge(ctx context.Context, b code.Bridge) (int, error) {
+	to, err := f.store.Get(b.Owner, b.Session)
+	if err != nil {
+		return 0, err
+	}
+	if b.From != "" {
+		from, err := f.store.Get(b.Owner, b.From)
+		if err != nil {
+			return 0, err
+		}
+		if b.Data, err = from.Value(ctx, b.FromName); err != nil {
+			return 0, fmt.Errorf("session %s: %w", b.From, err)
+		}
+	}
+	if err := to.SetValue(ctx, b.Name, b.Data); err != nil {
+		return 0, fmt.Errorf("session %s: %w", b.Session, err)
+	}
+	return len(b.Data), nil
+}
+
 func (f *Sessions) Runtimes(ctx context.Context, r code.Request, w session.Callbacks) ([]code.Runtime, error) {
 	all, err := code.Runtimes(ctx, f.Service, r.Create, w)
 	return all, sandboxes.Explained(err)
@@ -422,11 +462,16 @@ func (f *Sessions) Check(ctx context.Context, r code.Request, w session.Callback
 	if err != nil {
 		return nil, err
 	}
-	problems, err := syntax.Check(ctx, f.Service, c, l, r.Code, w)
-	if err != nil {
-		return nil, sandboxes.Explained(err)
+	d := &code.Result{}
+	if r.Patterns {
+		d.Patterns = syntax.Patterns(l, r.Code)
 	}
-	return &code.Result{Problems: problems}, nil
+	check := syntax.Checker{Service: f.Service, Create: c, Callbacks: w}
+	d.Problems, err = check.Check(ctx, l, r.Code)
+	if err == nil && r.FixImports && len(d.Problems) == 0 {
+		d.Fixed, d.Imports, err = check.FixImports(ctx, l, r.Code)
+	}
+	return d, sandboxes.Explained(err)
 }
 
 // program executes code with the language's interpreter.
