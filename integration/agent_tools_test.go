@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"slices"
@@ -115,6 +116,29 @@ func TestAgentInputTools(t *testing.T) {
 			if slices.Contains(req.Tools, "mcp__notes__search") != offered {
 				t.Errorf("%s: offered %q", list, req.Tools)
 			}
+		}
+	}
+}
+
+// TestAgentGeneratedServer lets an agent call a published MCP server of this machine, the file server of the protocol's
+// authors: what that writes below a directory of generated arrives in the workspace, and the result has the new path.
+func TestAgentGeneratedServer(t *testing.T) {
+	program := cmp.Or(os.Getenv("DEMESNE_MCP_SERVERS"), "/var/tmp/demesne-mcp-servers") + "/node_modules/@modelcontextprotocol/server-filesystem/dist/index.js"
+	_, err := os.Stat(program)
+	need(t, err == nil, "integration/deps.sh: server-filesystem")
+	b, m := newAgentBox(t, nil)
+	drawn, other := b.mkdir("drawn"), b.mkdir("other")
+	write := func(path string) fixture.Answer {
+		return fixture.Answer{Calls: []fixture.ToolCall{{Name: "files__write_file", Input: map[string]any{"path": path, "content": "<svg/>"}}}}
+	}
+	m.Script = fixture.Steps(write(drawn+"/a.svg"), write(other+"/b.svg"), shell("cd /workspace/generated; ls; cat a.svg"), fixture.Answer{Text: "done"})
+	b.extra = append(b.extra, "DEMESNE_CLAUDE_CODE_MCP_CONFIG="+b.file("claude.json", fmt.Sprintf(`{"mcpServers": {"files": {"command": "node", "args": [%q, %q, %q]}}}`, program, drawn, other), 0o600),
+		"DEMESNE_CODEX_MCP_CONFIG="+b.dir+"/none", "DEMESNE_MCP_ALLOWLIST="+b.file("allowlist.json", fmt.Sprintf(`{"files": {"tools": ["write_file"], "generated": [%q]}}`, drawn), 0o600))
+	r := b.agentTree("Draw.")
+	said := results(m)
+	for _, want := range []string{"Successfully wrote to /workspace/generated/a.svg", "Successfully wrote to " + other + "/b.svg", "a.svg\n<svg/>"} {
+		if r.code != 0 || !strings.Contains(said, want) {
+			t.Errorf("no %q in\n%s\n%+v", want, said, r)
 		}
 	}
 }

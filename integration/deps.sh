@@ -14,6 +14,14 @@ if [ "$(cat "$dir/installed" 2>/dev/null)" != $pebble ]; then
   chmod -R a+rX "$dir"
   echo $pebble >"$dir/installed"
 fi
+# An MCP server of this machine that makes files, for TestAgentGeneratedServer.
+server=@modelcontextprotocol/server-filesystem@2026.8.31 dir=${DEMESNE_MCP_SERVERS:-/var/tmp/demesne-mcp-servers}
+if command -v npm >/dev/null && [ "$(cat "$dir/installed" 2>/dev/null)" != $server ]; then
+  echo "deps: installing $server"
+  npm install --silent --no-audit --no-fund --ignore-scripts --prefix "$dir" $server
+  chmod -R a+rX "$dir"
+  echo $server >"$dir/installed"
+fi
 # The validator of MCP bundles.
 mcpb=2.1.2 dir=${DEMESNE_MCPB:-/var/tmp/demesne-mcpb}
 if [ -n "${DEMESNE_RELEASE:-}" ] && command -v npm >/dev/null && [ "$(cat "$dir/installed" 2>/dev/null)" != $mcpb ]; then
