@@ -3,12 +3,14 @@ package launch
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"net/netip"
 	"os"
 	"path"
+	"strconv"
 	"strings"
 
 	"demesne/cli/app"
@@ -16,6 +18,7 @@ import (
 	"demesne/internal/fsutil"
 	"demesne/internal/text"
 	"demesne/runner"
+	"demesne/session"
 )
 
 // InteriorFlags are flags of run and create about what is inside and comes from no file of this machine.
@@ -27,6 +30,8 @@ func (o *Options) InteriorFlags() cmdline.Flags {
 			Help: "mount an empty directory in memory at PATH; it is discarded when the sandbox stops (default SIZE: the limit of --disk)"},
 		{Group: app.GroupSandbox, Long: "hostname", Arg: "NAME", Set: o.setHostname,
 			Help: "host name inside (default demesne)"},
+		{Group: app.GroupSandbox, Long: "init", Arg: "DIR[:PORT]", Optional: true, Set: o.setServices,
+			Help: "run the services in a directory of the sandbox before the command (default " + defaultServices + "), and wait until PORT answers inside"},
 		{Group: app.GroupNetwork, Long: "add-host", Arg: "NAME:ADDR", Repeat: true, Set: o.addHost,
 			Help: "add a name to /etc/hosts inside; the network rules decide whether ADDR can be reached"},
 	}
@@ -35,6 +40,25 @@ func (o *Options) InteriorFlags() cmdline.Flags {
 func (o *ProcessOptions) EnvFileFlag() cmdline.Flags {
 	return cmdline.Flags{{Group: app.GroupCommand, Long: "env-file", Arg: "FILE", Repeat: true, Complete: cmdline.File, Set: o.readEnvFile,
 		Help: "set the variables of a file, with one NAME[=VALUE] a line, # for comments and no quotes; --env wins"}}
+}
+
+// defaultServices is where an image has its services.
+const defaultServices = "/etc/demesne/services"
+
+// setServices parses DIR:PORT, of which each part may be missing.
+func (o *Options) setServices(s string) error {
+	dir, port, found := strings.Cut(s, ":")
+	v := session.Services{Dir: cmp.Or(dir, defaultServices)}
+	if n, err := strconv.ParseUint(port, 10, 16); found && (err != nil || n == 0) {
+		return fmt.Errorf("port %q: not a number from 1 to 65535", port)
+	} else if found {
+		v.Port = uint16(n)
+	}
+	if !path.IsAbs(v.Dir) || strings.ContainsRune(v.Dir, 0) {
+		return fmt.Errorf("%q: not an absolute path in the sandbox", v.Dir)
+	}
+	o.services = &v
+	return nil
 }
 
 func (o *Options) setHostname(s string) error {

@@ -41,6 +41,8 @@ type Options struct {
 	Mounts mounts.Options
 	Asked  *string                 // --devcontainer; nil: not requested
 	dev    *devcontainer.Container // that was read
+
+	services *session.Services // nil: none
 	LifeOptions
 	isolationOptions
 	Network Network

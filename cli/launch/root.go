@@ -103,17 +103,34 @@ func (o *Options) OpenDevcontainer(args []string) error {
 	return nil
 }
 
-// Wrapped returns the command to run, after the hooks of a devcontainer.json.
+// Wrapped returns the command to run, after the services and then the hooks of a devcontainer.json.
 func (r *Root) Wrapped(c *oci.Config, args []string) ([]string, error) {
 	argv, err := r.Argv(c, args)
 	if err == nil {
 		argv = r.o.dev.Wrap(argv, r.o.Key != "")
+		if r.o.services != nil {
+			argv = r.o.services.Before(argv, r.o.Key != "")
+		}
 	}
 	return argv, err
 }
 
-// Hooks executes the hooks of a devcontainer.json in a persistent sandbox. It removes a new sandbox if one fails.
+// Hooks starts the services of a persistent sandbox, and executes the hooks of a devcontainer.json. It removes a new sandbox
+// if one fails.
 func (r *Root) Hooks(ctx context.Context, s *session.Service, b *session.Sandbox) (code int, err error) {
+	if r.o.services != nil {
+		cmd := runner.Command{Argv: r.o.services.Before(nil, true)}
+		done, err := s.Exec(ctx, b.ID, session.RunOptions{Command: cmd, Stdout: r.o.Stderr, Stderr: r.o.Stderr}, session.Callbacks{})
+		if done != nil {
+			code = done.ExitCode
+		}
+		if (err != nil || code != 0) && !b.Existing {
+			err = errors.Join(err, s.Discard(b.ID))
+		}
+		if err != nil || code != 0 {
+			return code, err
+		}
+	}
 	return r.o.dev.Hooks(ctx, s, b)
 }
 

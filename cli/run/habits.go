@@ -20,7 +20,7 @@ func runHabits() map[string]string {
 		"--network": network, "--net": network, "--share-net": network, "--dns": network,
 		"--rm":         "leave it out: run removes its sandbox; demesne create makes a persistent one",
 		"--privileged": rights, "--cap-add": rights, "--device": rights, "--gpus": rights, "--security-opt": rights,
-		"--cap-drop": needless, "--init": needless, "--unshare-all": needless, "--unshare-net": needless,
+		"--cap-drop": needless, "--unshare-all": needless, "--unshare-net": needless,
 		"--die-with-parent": needless, "--new-session": needless,
 	}
 }
@@ -34,6 +34,7 @@ func execHabits() map[string]string {
 	for _, flag := range []string{"--network", "--net", "--egress", "--allow-domain"} {
 		h[flag] = "demesne egress allow ID NAME changes the rules of a sandbox that has a network"
 	}
+	h["--init"] = "a sandbox gets this when it is made: see demesne create --help"
 	h["-d"], h["--detach"] = "use --background", "use --background"
 	delete(h, "--rm")
 	return h

@@ -16,10 +16,14 @@ import (
 	"demesne/runner/fileops"
 	"demesne/runner/files"
 	"demesne/runner/pid1"
+	"demesne/runner/services"
 	"demesne/runner/tarball"
 )
 
 func main() {
+	if len(os.Args) > 1 && os.Args[1] == services.Verb { // its arguments are a command's
+		os.Exit(services.Main(os.Args[0], os.Args[1:]))
+	}
 	program := cmdline.Program{Name: "demesne-init", Summary: "PID 1 of a sandbox", About: "PID 1 of every sandbox. demesne-runner starts this program."}
 	if text, ok := program.Answer(os.Args[1:]); ok {
 		os.Stdout.WriteString(text)
