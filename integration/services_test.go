@@ -160,3 +160,18 @@ func TestServicesPersistent(t *testing.T) {
 	b.demesne("rm", id)
 	eventually(t, "the services to end", func() bool { return sleepers("3399") == 0 })
 }
+
+// TestServicesDevcontainer checks that the services of a dev container are there before its hooks.
+func TestServicesDevcontainer(t *testing.T) {
+	w := newWorkspace(t, newGallery(t))
+	w.has(map[string]string{".devcontainer/devcontainer.json": `{"image": "local/go", "postStartCommand": "cat /tmp/up > log"}`})
+	w.file("app/services/init.d/up", "#!/bin/sh\necho up >/tmp/up\n", 0o755)
+	for _, verb := range [][]string{{"run", "--devcontainer=" + w.dir, "--init=/workspaces/app/services", "--", "cat", "log"}, {"run", "--key", "k", "--devcontainer=" + w.dir, "--init=/workspaces/app/services", "--", "cat", "log"}} {
+		if r := w.do(verb...); r.code != 0 || r.stdout != "up\n" {
+			t.Errorf("%+v", r)
+		}
+	}
+	if r := w.do("run", "--init=/x", "--commands", "-"); r.code != 125 || !strings.Contains(r.stderr, "cannot be combined with -i, -t, --devcontainer or --init") {
+		t.Errorf("--commands: %+v", r)
+	}
+}

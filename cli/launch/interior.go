@@ -57,7 +57,7 @@ func (o *Options) setServices(s string) error {
 	if !path.IsAbs(v.Dir) || strings.ContainsRune(v.Dir, 0) {
 		return fmt.Errorf("%q: not an absolute path in the sandbox", v.Dir)
 	}
-	o.services = &v
+	o.Services = &v
 	return nil
 }
 

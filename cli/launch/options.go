@@ -42,7 +42,7 @@ type Options struct {
 	Asked  *string                 // --devcontainer; nil: not requested
 	dev    *devcontainer.Container // that was read
 
-	services *session.Services // nil: none
+	Services *session.Services // --init; nil: none
 	LifeOptions
 	isolationOptions
 	Network Network

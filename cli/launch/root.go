@@ -108,8 +108,8 @@ func (r *Root) Wrapped(c *oci.Config, args []string) ([]string, error) {
 	argv, err := r.Argv(c, args)
 	if err == nil {
 		argv = r.o.dev.Wrap(argv, r.o.Key != "")
-		if r.o.services != nil {
-			argv = r.o.services.Before(argv, r.o.Key != "")
+		if r.o.Services != nil {
+			argv = r.o.Services.Before(argv, r.o.Key != "")
 		}
 	}
 	return argv, err
@@ -118,8 +118,8 @@ func (r *Root) Wrapped(c *oci.Config, args []string) ([]string, error) {
 // Hooks starts the services of a persistent sandbox, and executes the hooks of a devcontainer.json. It removes a new sandbox
 // if one fails.
 func (r *Root) Hooks(ctx context.Context, s *session.Service, b *session.Sandbox) (code int, err error) {
-	if r.o.services != nil {
-		cmd := runner.Command{Argv: r.o.services.Before(nil, true)}
+	if r.o.Services != nil {
+		cmd := runner.Command{Argv: r.o.Services.Before(nil, true)}
 		done, err := s.Exec(ctx, b.ID, session.RunOptions{Command: cmd, Stdout: r.o.Stderr, Stderr: r.o.Stderr}, session.Callbacks{})
 		if done != nil {
 			code = done.ExitCode

@@ -104,15 +104,15 @@ func isScriptName(name string) bool {
 
 // findScript returns the script that the first word of a command names, or nil if that is an ordinary command. It is
 // a script if it is a regular file of this machine with a name of the table, or with --language any one. Text of -c, and
-// arguments of a given entrypoint or for a dev container, are not scripts.
+// arguments of a given entrypoint, for a dev container or after services, are not scripts.
 func (o *runOptions) findScript(args []string) (*script, error) {
 	forced := o.language.Name != ""
 	if forced && len(o.dependencies) > 0 && (len(args) == 0 || args[0] != "-" && !fsutil.Exists(args[0])) {
 		forced = false // only the dependencies decide the language
 	}
-	if o.Shell != nil || o.Entrypoint != nil || o.Asked != nil || len(args) == 0 {
+	if o.Shell != nil || o.Entrypoint != nil || o.Asked != nil || o.Services != nil || len(args) == 0 {
 		if forced {
-			return nil, errors.New("--language: needs a file or - as the command, without -c, --entrypoint and --devcontainer")
+			return nil, errors.New("--language: needs a file or - as the command, without -c, --entrypoint, --devcontainer and --init")
 		}
 		return nil, nil
 	}

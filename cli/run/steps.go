@@ -34,8 +34,8 @@ func (o *runOptions) readSteps(args []string) error {
 		return nil
 	case len(args) > 0 || o.Shell != nil || o.Entrypoint != nil || o.language.Name != "" && len(o.dependencies) == 0:
 		return errors.New("--commands: cannot be combined with a command, -c, --entrypoint or --language")
-	case o.Interactive || o.TTY || o.Asked != nil:
-		return errors.New("--commands: cannot be combined with -i, -t or --devcontainer")
+	case o.Interactive || o.TTY || o.Asked != nil || o.Services != nil:
+		return errors.New("--commands: cannot be combined with -i, -t, --devcontainer or --init")
 	case o.commands == "-" && o.background:
 		return errors.New("--commands -: cannot be combined with --background")
 	case o.list != nil:

@@ -73,7 +73,7 @@ const maxImports = 100
 // common names. code is the text that [Checker.Check] has found to be correct. Without a missing import fixed is empty.
 func (c Checker) FixImports(ctx context.Context, l languages.Language, code string) (fixed string, imports []string, err error) {
 	if l.Name != "python" {
-		return "", nil, fmt.Errorf("imports of %s cannot be completed: those of python can", l.Name)
+		return "", nil, fmt.Errorf("imports of %s cannot be completed, only Python's", l.Name)
 	}
 	argv := slices.Clone(l.Check)
 	argv[len(argv)-1] = findImports

@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -27,9 +26,6 @@ const (
 
 // supervisorKind is the word for the supervisor's own process.
 const supervisorKind = "supervise"
-
-// readyTime bounds the wait for a port.
-const readyTime = time.Minute
 
 // Exit codes are a shell's.
 const (
@@ -135,27 +131,6 @@ func beside(dir string, port uint16) int {
 		return 1
 	}
 	return 0
-}
-
-// await waits until a port answers.
-func await(port uint16) error {
-	if port == 0 {
-		return nil
-	}
-	for deadline := time.Now().Add(readyTime); ; time.Sleep(10 * time.Millisecond) {
-		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-		if err != nil {
-			return err
-		}
-		err = unix.Connect(fd, &unix.SockaddrInet4{Port: int(port), Addr: [4]byte{127, 0, 0, 1}})
-		unix.Close(fd)
-		if err == nil {
-			return nil
-		}
-		if time.Now().After(deadline) {
-			return fmt.Errorf("port %d did not answer within %s: see %s", port, readyTime, Logs)
-		}
-	}
 }
 
 // find returns the path of a program: of its name, or below a directory of PATH.

@@ -200,3 +200,27 @@ func how(status unix.WaitStatus) string {
 	}
 	return fmt.Sprintf("exited with %d", status.ExitStatus())
 }
+
+// readyTime bounds the wait for a port.
+const readyTime = time.Minute
+
+// await waits until a port answers.
+func await(port uint16) error {
+	if port == 0 {
+		return nil
+	}
+	for deadline := time.Now().Add(readyTime); ; time.Sleep(10 * time.Millisecond) {
+		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		err = unix.Connect(fd, &unix.SockaddrInet4{Port: int(port), Addr: [4]byte{127, 0, 0, 1}})
+		unix.Close(fd)
+		if err == nil {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("port %d did not answer within %s: see %s", port, readyTime, Logs)
+		}
+	}
+}
