@@ -98,7 +98,8 @@ func (c *Session) carry(ctx context.Context, name string, value []byte) (string,
 		program = b.write
 	}
 	program = strings.NewReplacer("{{key}}", literal([]byte(name)), "{{name}}", name, "{{value}}", literal(value), "{{most}}", fmt.Sprint(MaxBridged)).Replace(program)
-	r, err := c.Execute(ctx, kernels.Execution{Code: program, Silent: true, Timeout: bridgeTime})
+	silent := !c.Language.Displays() // IRkernel would drop what it prints
+	r, err := c.Execute(ctx, kernels.Execution{Code: program, Silent: silent, Timeout: bridgeTime})
 	switch {
 	case err != nil:
 		return "", err

@@ -18,6 +18,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -121,10 +122,12 @@ func (c *Session) Execute(ctx context.Context, e kernels.Execution) (*kernels.Re
 		return r, c.died(k, stuck())
 	case errors.Is(err, kernels.ErrDead):
 		return r, c.died(k, nil)
-	case err == nil && c.Language.Displays() && r.Value == nil && len(r.Displays) > 0:
-		last := len(r.Displays) - 1
-		if b := r.Displays[last]; textual(b) {
-			r.Value, r.Displays = b, r.Displays[:last]
+	case err == nil && c.Language.Displays() && r.Value == nil: // IRkernel shows a figure after all texts
+		for i, b := range slices.Backward(r.Displays) {
+			if textual(b) {
+				r.Value, r.Displays = b, slices.Delete(r.Displays, i, i+1)
+				break
+			}
 		}
 	}
 	return r, err
