@@ -37,12 +37,16 @@ the interpreter in its #! line, else of its name. The languages are ` + strings.
 
 For each error it prints FILE:LINE:COLUMN: MESSAGE. Some parsers report no column, and most stop at the first error.
 
+With --imports it prints the imports that correct Python code lacks, and with --patterns lines such as eval or rm -r /, which
+deserve a look. These change no exit code. The patterns are a help for a reader and not a security boundary.
+
 It exits 1 if a file has an error, 2 if a file cannot be read or a flag is wrong, and 125 or 127 if a parser failed or is
 missing.`,
 			Examples: []cmdline.Example{
 				{Says: "check files", Line: "demesne code validate app.py lib/*.js"},
 				{Says: "check what a program writes, by the parser of an image", Line: "make-script | demesne code validate --language ruby --image ruby:3 -"},
 				{Says: "get the errors as JSON", Line: "demesne code validate --json app.py"},
+				{Says: "get a script with the imports that it lacks", Line: "demesne code validate --imports --json app.py | jq -r '.files[0].fixed'"},
 			},
 			Operand: cmdline.File, Raw: true,
 		},
@@ -53,11 +57,15 @@ missing.`,
 type validateOptions struct {
 	launch.Options
 	language languages.Language // of --language; zero: the file tells
+	imports  bool
+	patterns bool
 }
 
 func (o *validateOptions) Flags() cmdline.Flags {
 	return slices.Concat(cmdline.Flags{{Group: app.GroupCommand, Long: "language", Arg: "NAME", Words: languages.Names(checkable), Set: o.setChecked,
-		Help: "language of all files (default: from each file's #! line or name)"}},
+		Help: "language of all files (default: from each file's #! line or name)"},
+		{Group: app.GroupCommand, Long: "imports", Set: cmdline.On(&o.imports), Help: "print the imports that Python code lacks; with --json also the code that has them"},
+		{Group: app.GroupCommand, Long: "patterns", Set: cmdline.On(&o.patterns), Help: "print lines that deserve a look"}},
 		o.RootFlags(), app.JSONFlag(&o.JSON))
 }
 
@@ -76,7 +84,10 @@ type validated struct {
 	Language string              `json:"language,omitempty"`
 	Valid    bool                `json:"valid"`
 	Problems []languages.Problem `json:"problems"`
-	Error    *ipc.Error          `json:"error,omitempty"` // why it was not checked
+	Patterns []languages.Problem `json:"patterns,omitempty"`
+	Imports  []string            `json:"imports,omitempty"` // that are missing
+	Fixed    string              `json:"fixed,omitempty"`   // the code with them
+	Error    *ipc.Error          `json:"error,omitempty"`   // why it was not checked
 }
 
 func (o *validateOptions) Run(args []string) (int, error) {
@@ -158,6 +169,9 @@ func (v *validation) file(s *session.Service, r *launch.Root, name string) valid
 	p := r.Progress()
 	check := syntax.Checker{Service: s, Create: r.CreateOptions(runner.Spec{}), Callbacks: session.Callbacks{Image: p.Take}}
 	problems, err := check.Check(v.sig.Ctx, l, string(code))
+	if err == nil && len(problems) == 0 && v.o.imports && l.Name == "python" {
+		one.Fixed, one.Imports, err = check.FixImports(v.sig.Ctx, l, string(code))
+	}
 	p.Done()
 	if err != nil && v.sig.GaveUp() == 0 {
 		err = lacksParser(err, l)
@@ -168,12 +182,27 @@ func (v *validation) file(s *session.Service, r *launch.Root, name string) valid
 	}
 	one.Valid = err == nil && len(problems) == 0
 	one.Problems = append(one.Problems, problems...)
-	for _, p := range problems {
-		if !v.o.JSON {
-			v.o.Print(text.SafeLine(fmt.Sprintf("%s:%s", name, p)) + "\n")
-		}
+	if v.o.patterns {
+		one.Patterns = syntax.Patterns(l, string(code))
+	}
+	if !v.o.JSON {
+		v.print(one)
 	}
 	return one
+}
+
+// print prints what was found in a file.
+func (v *validation) print(one validated) {
+	line := func(format string, what any) { v.o.Print(text.SafeLine(fmt.Sprintf(format, one.File, what)) + "\n") }
+	for _, p := range one.Problems {
+		line("%s:%s", p)
+	}
+	for _, p := range one.Patterns {
+		line("%s:%s (pattern)", p)
+	}
+	for _, missing := range one.Imports {
+		line("%s: missing: %s", missing)
+	}
 }
 
 // unchecked reports why a file was not checked.
