@@ -171,6 +171,7 @@ func TestServicesDevcontainer(t *testing.T) {
 			t.Errorf("%+v", r)
 		}
 	}
+	w.ok("rm", strings.TrimSpace(w.ok("ls", "-q")))
 	if r := w.do("run", "--init=/x", "--commands", "-"); r.code != 125 || !strings.Contains(r.stderr, "cannot be combined with -i, -t, --devcontainer or --init") {
 		t.Errorf("--commands: %+v", r)
 	}
