@@ -158,6 +158,9 @@ func TestServicesPersistent(t *testing.T) {
 		t.Errorf("run: %+v", r)
 	}
 	b.demesne("rm", id)
+	if r := b.demesne("create", "--init=/nothing"); r.code != 125 || r.stdout != "" || !strings.Contains(r.stderr, "open /nothing: no such file") || b.demesne("ls", "-q").stdout != "" {
+		t.Errorf("create without the directory: %+v", r)
+	}
 	eventually(t, "the services to end", func() bool { return sleepers("3399") == 0 })
 }
 
