@@ -133,7 +133,7 @@ func (d *Store) read(id string) (Record, error) {
 
 func (d *Store) names() (names []string, err error) {
 	all, err := d.entries()
-	if errors.Is(err, fs.ErrNotExist) { // somebody removed the directory, with all sandboxes
+	if errors.Is(err, fs.ErrNotExist) { // the directory was removed, with all sandboxes
 		return nil, nil
 	}
 	for _, name := range all {
