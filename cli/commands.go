@@ -28,6 +28,7 @@ type group struct {
 func groups() []group {
 	return []group{
 		{"Run", "run map", func() []app.Verb { return []app.Verb{run.Run(), run.Map()} }},
+		{"Run", "trust", one(server.Trust)},
 		{"Sandboxes", "create exec", func() []app.Verb { return []app.Verb{run.Create(), run.Exec()} }},
 		{"Sandboxes", "ssh", one(server.SSH)},
 		{"Sandboxes", "ls inspect stop rm attach cp", func() []app.Verb {

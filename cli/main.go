@@ -98,6 +98,10 @@ func execute(a *app.App, args []string) int {
 
 // executeVerb runs c, or prints its help if --help is among the flags.
 func executeVerb(a *app.App, c *app.Verb, args []string) (int, error) {
+	args, err := a.WithProject(c, args)
+	if err != nil {
+		return 0, err
+	}
 	line, o := c.Line(a, args)
 	rest, err := line.Parse(args)
 	code := 0

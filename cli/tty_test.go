@@ -33,11 +33,16 @@ func onTerminal(t *testing.T, args ...string) *aTerminal {
 // onTerminalWith is onTerminal with variables of the environment.
 func onTerminalWith(t *testing.T, env []string, args ...string) *aTerminal {
 	t.Helper()
+	return onTerminalIn(t, t.TempDir(), env, args...) // where bare writes files
+}
+
+func onTerminalIn(t *testing.T, dir string, env []string, args ...string) *aTerminal {
+	t.Helper()
 	master, slave := need.Terminal(t, 50, 120)
 	a := &aTerminal{T: t, master: master, slave: slave, cmd: exec.Command("bare", args...)}
 	a.cmd.Env = append(os.Environ(), "HOME="+t.TempDir(), "TERM=vt220", "NO_COLOR=")
 	a.cmd.Env = append(a.cmd.Env, env...)
-	a.cmd.Dir = t.TempDir() // where bare writes files
+	a.cmd.Dir = dir
 	a.cmd.Stdin, a.cmd.Stdout, a.cmd.Stderr = slave, slave, slave
 	a.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	if err := a.cmd.Start(); err != nil {

@@ -96,6 +96,9 @@ type Rootfs struct {
 	Aside bool `json:"aside,omitempty"`
 }
 
+// NoLinks ends the mode of a --mount whose source must have no symbolic link in its path.
+const NoLinks = ",nolinks"
+
 // Mount is a file or directory of the host at a path of its own. A writable one must be a directory, and is treated as
 // Workspace is: at the end the runner settles its files. Mode "open" and Learn are refused beside any Mount, as beside
 // an Input; see [Egress.OpenWithInputs].

@@ -85,6 +85,7 @@ func (o *agentOptions) Flags() cmdline.Flags {
 	root := o.RootFlags()
 	root.Long("image").Help = "take the agent's program and the root filesystem from an image: a name, a reference, or dir:ROOTFS (default this machine's; without an installation, an image that demesne builds)"
 	return slices.Concat(
+		app.ConfigFlag(),
 		cmdline.Flags{
 			{Group: app.GroupSandbox, Long: "branch", Set: cmdline.On(&o.branch), Help: "work on a clone, and bring the commits back as a branch"},
 			{Group: app.GroupSandbox, Long: "fork", Arg: "N", Set: o.setForks, Help: "with --branch: make N attempts at one task"},
@@ -97,7 +98,7 @@ func (o *agentOptions) Flags() cmdline.Flags {
 			{Group: app.GroupSandbox, Long: "acp", Set: cmdline.On(&o.acp), Help: "speak the Agent Client Protocol on stdin and stdout, in this directory: see demesne acp"},
 			in, mount, cache, socket, require, env,
 		},
-		o.docker.Flag(), root, o.Network.Flags(), o.Network.SecretFlags(), o.Network.AskFlags(), o.LimitFlags())
+		o.docker.Flag(), root, o.BuildFlag(), o.Network.Flags(), o.Network.SecretFlags(), o.Network.AskFlags(), o.LimitFlags())
 }
 
 // permissionWords are the values of --permissions.

@@ -55,6 +55,7 @@ type rootOptions struct {
 	Image    imageref.Ref // zero: no image was named
 	Pull     images.PullPolicy
 	platform string
+	build    string // directory with a Containerfile; empty: none
 }
 
 // fileOptions name the files of this machine that a sandbox reads or writes.
@@ -239,6 +240,12 @@ func (o *rootOptions) RootFlags() cmdline.Flags {
 		{Group: app.GroupSandbox, Long: "pull", Arg: "WHEN", Words: pullPolicies, Set: cmdline.Word(&o.Pull, pullPolicies),
 			Help: "when to ask the registry: missing, always or never (default missing)"},
 	}
+}
+
+// BuildFlag is a flag of verbs that call OpenDevcontainer.
+func (o *rootOptions) BuildFlag() cmdline.Flags {
+	return cmdline.Flags{{Group: app.GroupSandbox, Long: "build", Arg: "DIR", Complete: cmdline.Directory, Set: cmdline.Text(&o.build),
+		Help: "build the image from the Containerfile or Dockerfile of a directory, with unchanged steps from the cache; its path may have no symbolic link"}}
 }
 
 func (o *ProcessOptions) EntrypointFlag() cmdline.Flags {

@@ -70,9 +70,16 @@ func (r *Root) Progress() *progress.Progress {
 	return progress.New(&r.o.Console, r.o.quiet, fmt.Sprintf("%s: image %q", r.o.Verb, r.Ref.Given))
 }
 
-// OpenDevcontainer reads the file that --devcontainer names, builds its image, and sets the options that it decides.
-func (o *Options) OpenDevcontainer(args []string) error {
+// OpenDevcontainer builds the image of --build. Or it reads the file that --devcontainer names, builds its image, and sets the
+// options that it decides.
+func (o *Options) OpenDevcontainer(args []string) (err error) {
 	switch {
+	case o.build != "" && (o.Asked != nil || o.Image.Kind != ""):
+		return errors.New("--build: cannot be combined with --image and --devcontainer")
+	case o.build != "":
+		o.Image, err = devcontainer.Build(o.build, devcontainer.Options{App: o.App, Pull: o.Pull, Platform: o.platform})
+		o.Pull = images.PullNever
+		return err
 	case o.Asked == nil:
 		return nil
 	case o.Image.Kind != "":

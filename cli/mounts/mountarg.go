@@ -57,10 +57,18 @@ func depth(target string) int { return strings.Count(target, "/") }
 
 // parseMount resolves symbolic links in the source once, here, so that the receipt shows the real path. The target
 // keeps the caller's spelling.
+//
+// A value that ends in runner.NoLinks has all three parts, and SRC has no symbolic link: it is what somebody approved by its
+// path. No file of that name changes how it is read.
 func parseMount(arg string) (m Mount, err error) {
+	given, exact := strings.CutSuffix(arg, runner.NoLinks)
 	rest, mode := SplitMode(arg, Modes...)
+	if exact {
+		cut := max(strings.LastIndexByte(given, ':'), 0)
+		rest, mode = given[:cut], strings.TrimPrefix(given[cut:], ":")
+	}
 	source, target := rest, ""
-	if cut := strings.LastIndex(rest, ":/"); cut >= 0 && !fsutil.Exists(rest) {
+	if cut := strings.LastIndex(rest, ":/"); cut >= 0 && (exact || !fsutil.Exists(rest)) {
 		source, target = rest[:cut], filepath.Clean(rest[cut+1:])
 	}
 	if source == "" {
@@ -74,8 +82,11 @@ func parseMount(arg string) (m Mount, err error) {
 	if err != nil {
 		return m, noSource(rest, err)
 	}
+	if exact && real != source {
+		return m, errors.New("a symbolic link is in the path now")
+	}
 	m.Source, m.Target, m.COW = real, cmp.Or(target, abs), mode == "cow"
-	m.ReadOnly = mode == "" || mode == "ro"
+	m.ReadOnly = mode != "rw" && mode != "cow"
 	if !utf8.ValidString(m.Source + m.Target) { // JSON, which carries it to the runner, would alter it
 		return m, errors.New("is not UTF-8")
 	}

@@ -24,6 +24,7 @@ type runOptions struct {
 	jobOptions
 	docker   app.DockerSocket
 	queue    bool
+	setup    string // shell text that prepares a new sandbox
 	on       string // --on: where the command runs as a job; empty: here
 	manifest bool   // of out
 	unseen   bool   // the output of the job is not copied

@@ -48,7 +48,7 @@ func (o *createOptions) Flags() cmdline.Flags {
 	language := o.languageFlag()
 	language[0].Group, language[0].Help = app.GroupSandbox, "language of --dependency"
 	trace := *o.ResultFlags().Long("trace")
-	return slices.Concat(o.RootFlags(), o.SandboxFlags(), o.dependencyFlag(), language, o.InteriorFlags(), o.MountFlags(), cmdline.Flags{user},
+	return slices.Concat(o.RootFlags(), o.BuildFlag(), o.SandboxFlags(), o.dependencyFlag(), language, o.InteriorFlags(), o.MountFlags(), cmdline.Flags{user},
 		o.KeyFlag("return the sandbox that was made with this key, if it exists; omitted flags keep its values, and a differing one is an error"),
 		o.ReplaceFlag(), o.ShareFlag(), o.LifeFlags(), o.Network.Flags(), o.Network.GroupFlag(), o.Network.SecretFlags(), o.LimitFlags(), app.JSONFlag(&o.JSON), cmdline.Flags{trace})
 }

@@ -14,6 +14,7 @@ package run
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 
 	"demesne/cli/app"
@@ -70,8 +71,10 @@ The exit code is CMD's. With --commands it is the first failure's. demesne help 
 }
 
 func (o *runOptions) Flags() cmdline.Flags {
-	return slices.Concat(o.CommandFlags(), o.languageFlag(), stepFlags(&o.stepOptions), o.EnvFileFlag(), o.EntrypointFlag(), o.jobOptions.flags(), onFlag(&o.on),
-		o.RootFlags(), o.SandboxFlags(), o.dependencyFlag(), o.docker.Flag(), o.InteriorFlags(), o.MountFlags(), o.Mounts.CowFlag(),
+	setup := cmdline.Flags{{Group: app.GroupCommand, Long: "setup", Arg: "COMMAND", Set: cmdline.Text(&o.setup),
+		Help: "first run this shell text in the new sandbox, such as 'npm ci'; its output goes to stderr"}}
+	return slices.Concat(app.ConfigFlag(), o.CommandFlags(), setup, o.languageFlag(), stepFlags(&o.stepOptions), o.EnvFileFlag(), o.EntrypointFlag(), o.jobOptions.flags(), onFlag(&o.on),
+		o.RootFlags(), o.BuildFlag(), o.SandboxFlags(), o.dependencyFlag(), o.docker.Flag(), o.InteriorFlags(), o.MountFlags(), o.Mounts.CowFlag(),
 		o.KeyFlag("run in the persistent sandbox of this key; make it if it does not exist"), o.ReplaceFlag(),
 		queueFlag(&o.queue), o.LifeFlags(), o.Network.Flags(), o.Network.GroupFlag(), o.Network.SecretFlags(), o.Network.AskFlags(),
 		o.LimitFlags(), o.ResultFlags(), manifestFlag(&o.manifest))
@@ -185,7 +188,7 @@ func (j *command) start(spec runner.Spec, r *launch.Root, args []string) error {
 		return err
 	}
 	defer stop()
-	if j.tool == nil && j.o.list == nil {
+	if j.tool == nil && j.o.list == nil && j.o.setup == "" {
 		return j.Ended(s.Run(j.Sig.Ctx, c, opts, cb))
 	}
 	return j.Ended(nil, j.within(s, c, cb, func(id string, image oci.Config) error {
@@ -230,8 +233,28 @@ func (j *command) within(s *session.Service, c session.CreateOptions, cb session
 			}
 		}()
 	}
-	if err := j.o.install(j.Sig.Ctx, &j.o.Options, s, sb.ID, j.tool); err != nil {
+	if err := j.prepare(s, sb); err != nil {
 		return err
 	}
 	return do(sb.ID, image)
+}
+
+// prepare executes --setup in a new sandbox, and installs the dependencies. If the setup fails, nothing else runs, and a sandbox
+// with a key is removed.
+func (j *command) prepare(s *session.Service, sb *session.Sandbox) error {
+	if j.o.setup != "" && !sb.Existing {
+		c := j.runOptions().Command
+		c.Argv, c.Else, c.TTY = []string{"/bin/sh", "-c", j.o.setup}, nil, nil
+		done, err := s.Exec(j.Sig.Ctx, sb.ID, session.RunOptions{Command: c, Stdout: j.o.Stderr, Stderr: j.o.Stderr}, session.Callbacks{})
+		if err == nil && done.ExitCode != 0 {
+			err = fmt.Errorf("setup: exit code %d", done.ExitCode)
+		}
+		if err != nil && j.o.Key != "" {
+			err = errors.Join(err, s.Discard(sb.ID))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return j.o.install(j.Sig.Ctx, &j.o.Options, s, sb.ID, j.tool)
 }

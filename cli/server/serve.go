@@ -7,6 +7,7 @@ import (
 	"demesne/runner/client"
 	"demesne/runner/selftest"
 	"demesne/server/servecmd"
+	"demesne/session/project"
 )
 
 // serveName is the frontend that serves HTTP APIs, and decides about requests for the host.
@@ -43,4 +44,10 @@ func Deny() app.Verb {
 func SelfTest() app.Verb {
 	flags := func() cmdline.Flags { return selftest.Command(&selftest.Options{}).Flags }
 	return app.External(*selftest.Command(&selftest.Options{}), flags, client.FrontendProgram, "selftest")
+}
+
+// Trust returns demesne trust, which the program of frontends runs.
+func Trust() app.Verb {
+	flags := func() cmdline.Flags { return new(project.Options).Flags() }
+	return app.External(*new(project.Options).Command(), flags, client.FrontendProgram, project.Frontend)
 }

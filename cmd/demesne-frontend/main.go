@@ -15,6 +15,7 @@
 //	demesne-frontend docker   a Docker socket for one sandbox: see package server/docker
 //	demesne-frontend vault    the stored secrets: see package session/vault
 //	demesne-frontend ssh      an ssh connection to a sandbox: see package server/sshserver
+//	demesne-frontend trust    approvals of a project's demesne.toml: see package server/trust
 //
 // A link named demesne-mcp starts that frontend, with all arguments. demesne executes this program for its verbs, because
 // its libraries would cost every run milliseconds. All frontends have the rights of their user.
@@ -34,8 +35,10 @@ import (
 	"demesne/server/docker"
 	server "demesne/server/serve"
 	"demesne/server/sshserver"
+	"demesne/server/trust"
 	"demesne/session/kubernetes"
 	cluster "demesne/session/kubernetes/worker"
+	"demesne/session/project"
 	"demesne/session/vault"
 )
 
@@ -48,7 +51,7 @@ func main() {
 		return
 	}
 	program := cmdline.Program{Name: programName, Summary: "serve sandboxes to other programs and to models",
-		About: "Serves sandboxes: by MCP, HTTP, agents, notebooks. demesne starts this program for mcp, serve, agent, kernel, notebook, repl, secret and ssh."}
+		About: "Serves sandboxes: by MCP, HTTP, agents, notebooks. demesne starts this program for mcp, serve, agent, kernel, notebook, repl, secret, ssh and trust."}
 	if text, ok := program.Answer(os.Args[1:]); ok {
 		os.Stdout.WriteString(text)
 		return
@@ -87,6 +90,8 @@ func frontend(name string) func() {
 		return vault.Main
 	case "ssh":
 		return sshserver.Main
+	case project.Frontend:
+		return trust.Main
 	}
 	return nil
 }

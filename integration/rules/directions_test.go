@@ -297,7 +297,7 @@ func TestRuleLightPrograms(t *testing.T) {
 		{"cli", []string{"github.com/opencontainers/umoci", "github.com/opencontainers/runc", "github.com/opencontainers/cgroups",
 			"github.com/google/go-containerregistry/", "github.com/containers/", "demesne/images/pull", "demesne/images/push", "demesne/images/archive", "demesne/rootfs/unpack", "github.com/vishvananda/", "github.com/google/nftables", "github.com/landlock-lsm/",
 			"go.podman.io/", "github.com/elazarl/", "github.com/godbus/", "github.com/coreos/", "net/http", "C",
-			"github.com/go-zeromq/", "demesne/kernels/driver", "demesne/kernels/code", "k8s.io/"}},
+			"github.com/go-zeromq/", "github.com/BurntSushi/", "demesne/server/trust", "demesne/kernels/driver", "demesne/kernels/code", "k8s.io/"}},
 		{"cmd/demesne-init", []string{"github.com/opencontainers/", "github.com/vishvananda/", "github.com/google/nftables", "github.com/godbus/", "net/http", "C"}},
 		{"cmd/demesne-runner", []string{"go.podman.io/", "github.com/opencontainers/umoci", "github.com/modelcontextprotocol/", "demesne/rootfs/unpack", "demesne/images", "demesne/runner/client",
 			"demesne/proxy", "net/http", "github.com/elazarl/", "github.com/miekg/", "golang.org/x/net/"}},

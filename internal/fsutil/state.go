@@ -30,7 +30,7 @@ func PrivateState() (paths []string) {
 		return nil
 	}
 	state = WithoutLinks(state)
-	for _, name := range []string{"vault", "audit", "host", "jobs", "ssh", "egress-rules.json", "server/token", "server/tokens.json", "server/acme"} {
+	for _, name := range []string{"vault", "audit", "host", "jobs", "ssh", "projects", "egress-rules.json", "server/token", "server/tokens.json", "server/acme"} {
 		paths = append(paths, filepath.Join(state, name))
 	}
 	return paths
