@@ -8,19 +8,15 @@ import (
 	"path"
 	"path/filepath"
 
-	"golang.org/x/sys/unix"
-
 	"demesne/build"
 	"demesne/build/devcontainer"
 	"demesne/cli/app"
 	"demesne/cli/mounts"
 	"demesne/cli/stream"
 	"demesne/images"
-	"demesne/images/imageref"
 	"demesne/images/oci"
 	"demesne/internal/fsutil"
 	"demesne/internal/text"
-	"demesne/session"
 )
 
 // Options are the command line's additions to the file.
@@ -84,26 +80,6 @@ func hinted(err error) error {
 		return text.Hinted(err, "%s", refused.Hint)
 	}
 	return err
-}
-
-// Build builds the image of a directory with a Containerfile, and returns its name. It follows no symbolic link in the path.
-func Build(dir string, o Options) (ref imageref.Ref, err error) {
-	abs, err := filepath.Abs(dir)
-	if err != nil {
-		return ref, err
-	}
-	fd, err := fsutil.Openat2(unix.AT_FDCWD, abs, &unix.OpenHow{Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS})
-	if err != nil {
-		return ref, fmt.Errorf("build %q: %w", dir, fsutil.Reason(err))
-	}
-	context := os.NewFile(uintptr(fd), abs)
-	defer context.Close()
-	d := &Container{Options: o, dir: abs, name: "Containerfile"}
-	name := d.imageName()
-	if err := d.run(name, build.Options{Pull: o.Pull == images.PullAlways}, build.Streams{Files: []*os.File{context}}); err != nil {
-		return ref, err
-	}
-	return session.ParseImage(name)
 }
 
 // run builds an image under a name. The first file of the streams is the context.

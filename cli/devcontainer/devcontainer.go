@@ -191,6 +191,26 @@ func (d *Container) build(name string) error {
 	return d.run(name, options, build.Streams{Files: []*os.File{dir, beside}})
 }
 
+// Build builds the image of a directory with a Containerfile, and returns its name. It follows no symbolic link in the path.
+func Build(dir string, o Options) (ref imageref.Ref, err error) {
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		return ref, err
+	}
+	fd, err := fsutil.Openat2(unix.AT_FDCWD, abs, &unix.OpenHow{Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS})
+	if err != nil {
+		return ref, fmt.Errorf("build %q: %w", dir, fsutil.Reason(err))
+	}
+	context := os.NewFile(uintptr(fd), abs)
+	defer context.Close()
+	d := &Container{Options: o, dir: abs, name: "Containerfile"}
+	name := d.imageName()
+	if err := d.run(name, build.Options{Pull: o.Pull == images.PullAlways}, build.Streams{Files: []*os.File{context}}); err != nil {
+		return ref, err
+	}
+	return session.ParseImage(name)
+}
+
 // imageName returns the name of the image that is built from the file: the directory's name, and a hash of the path.
 func (d *Container) imageName() string {
 	name := strings.Map(func(r rune) rune {

@@ -58,7 +58,7 @@ func depth(target string) int { return strings.Count(target, "/") }
 // parseMount resolves symbolic links in the source once, here, so that the receipt shows the real path. The target
 // keeps the caller's spelling.
 //
-// A value that ends in runner.NoLinks has all three parts, and SRC has no symbolic link: it is what somebody approved by its
+// A value that ends in runner.NoLinks has all three parts, and SRC has no symbolic link: it is what a person approved by its
 // path. No file of that name changes how it is read.
 func parseMount(arg string) (m Mount, err error) {
 	given, exact := strings.CutSuffix(arg, runner.NoLinks)

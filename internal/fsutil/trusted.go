@@ -28,7 +28,7 @@ func ReadPrivate(path string, most int64) ([]byte, error) {
 	return text, err
 }
 
-// ReadRegular reads a regular file of at most most bytes, whoever owns it. It does not follow a link at the end of path.
+// ReadRegular reads a regular file of at most most bytes of any owner. It does not follow a link at the end of path.
 func ReadRegular(path string, most int64) ([]byte, error) {
 	text, err := readGuarded(path, unix.O_NOFOLLOW, most, func(*unix.Stat_t) error { return nil })
 	if errors.Is(err, unix.ELOOP) {

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/BurntSushi/toml"
@@ -157,7 +158,7 @@ func (p *parser) both(t *table) {
 func (p *parser) apart(t *table, r *project.Record) {
 	both := p.flags
 	p.flags = nil
-	p.add("timeout", string(t.Timeout), func(s string) error { return checkDuration(s) })
+	p.add("timeout", string(t.Timeout), checkDuration)
 	p.add("workdir", t.Workdir, nil)
 	p.add("setup", t.Setup, nil)
 	r.Run = append(r.Run, p.flags...)
@@ -257,4 +258,9 @@ func oneLine(s string) error {
 		return errors.New("has a space or a control character")
 	}
 	return nil
+}
+
+func checkDuration(s string) error {
+	var d time.Duration
+	return cmdline.Duration(&d)(s)
 }

@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"os"
 	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -25,7 +24,7 @@ import (
 
 const failed = 125
 
-// Main is the frontend trust of demesne-frontend. Its arguments are those of demesne trust.
+// Main is the frontend trust of demesne-frontend. It has the arguments of demesne trust.
 func Main() {
 	unix.Umask(0o077)
 	procself.OwnHome()
@@ -139,9 +138,4 @@ func ask(shown string) error {
 		return errors.New("not approved")
 	}
 	return nil
-}
-
-func checkDuration(s string) error {
-	var d time.Duration
-	return cmdline.Duration(&d)(s)
 }

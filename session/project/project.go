@@ -172,8 +172,8 @@ func (o *Options) Command() *cmdline.Command {
 	return &cmdline.Command{
 		Name: "trust", Usage: []string{"[--sha256 SUM] [DIR]", "--revoke [DIR]"}, Summary: "approve what a project's demesne.toml asks for",
 		About: `A project can have a file demesne.toml with the image, mounts, network rules and limits of its sandboxes. demesne run and
-demesne agent use it in the project's directory and below, if you approved its content. They put its flags before those of
-the command line. --no-config ignores it.
+demesne agent use it in the project's directory and below, if you approved its content. Its flags come before the flags
+of the command line. --no-config ignores it.
 
 demesne trust prints what the file of DIR (default the working directory) asks for, and asks on the terminal whether to approve
 it. An approval is for this path and this content: a changed file is shown again. demesne run and demesne agent
