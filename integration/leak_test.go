@@ -112,7 +112,7 @@ func (b *box) droppings() (left []string) {
 	}
 	for _, d := range []string{b.home, b.home + "/.demesne"} {
 		for _, n := range names(d) {
-			kept := slices.Contains([]string{".demesne", "out", "run", "egress-rules.json", "cache", "changes", "vault", "repl", "server", "audit", "host", "ssh"}, n)
+			kept := slices.Contains([]string{".demesne", "out", "run", "egress-rules.json", "cache", "changes", "vault", "repl", "server", "audit", "host", "ssh", "projects"}, n)
 			if n == "jobs" { // a server opens the store, which makes the directory of slots
 				kept = slices.Equal(names(d+"/jobs"), []string{"slots"})
 			}
