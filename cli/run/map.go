@@ -18,7 +18,6 @@ import (
 	"demesne/internal/text"
 	"demesne/runner"
 	"demesne/runner/jobs"
-	"demesne/session/project"
 )
 
 // Map returns demesne map.
@@ -58,7 +57,7 @@ type mapOptions struct {
 func (o *mapOptions) Flags() cmdline.Flags {
 	of := slices.DeleteFunc(o.runOptions.Flags(), func(f cmdline.Flag) bool {
 		return slices.Contains([]string{"interactive", "tty", "commands", "continue-on-error", "key", "replace", "queue", "ttl", "max-age", "pause-idle",
-			"name", "publish", "group", "ask", "out", "json", "trace", "manifest", project.NoConfigFlag}, f.Long)
+			"name", "publish", "group", "ask", "out", "json", "trace", "manifest", "no-config"}, f.Long)
 	})
 	return append(of,
 		cmdline.Flag{Group: app.GroupCommand, Long: "parallel", Arg: "N", Set: o.setParallel, Help: "run at most N items at once (default the number of processors; with --on slurm, as many as the cluster allows)"},
