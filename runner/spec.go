@@ -67,8 +67,9 @@ type Handover struct {
 
 // Defaults are settings of every command in a sandbox. They override the image's, and a command's own override them.
 type Defaults struct {
-	Env []string `json:"env,omitempty"` // NAME=VALUE
-	Dir string   `json:"dir,omitempty"` // the directory to start in; absolute; empty: the image's, else /workspace
+	Env  []string `json:"env,omitempty"`  // NAME=VALUE
+	Path []string `json:"path,omitempty"` // absolute directories at the front of PATH, unless a command's own Env has PATH
+	Dir  string   `json:"dir,omitempty"`  // the directory to start in; absolute; empty: the image's, else /workspace
 }
 
 // AsideDir is the directory of in, out and workspace in a sandbox with [Rootfs].Aside.

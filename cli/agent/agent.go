@@ -96,7 +96,7 @@ func (o *agentOptions) Flags() cmdline.Flags {
 			{Group: app.GroupSandbox, Long: "permissions", Arg: "WORD", Words: permissionWords, Set: o.setPermissions,
 				Help: "skip the program's permission prompts (the default), or ask; the program's own options come first"},
 			{Group: app.GroupSandbox, Long: "acp", Set: cmdline.On(&o.acp), Help: "speak the Agent Client Protocol on stdin and stdout, in this directory: see demesne acp"},
-			in, mount, cache, socket, require, env,
+			in, mount, cache, o.Mounts.ToolchainFlag(), socket, require, env,
 		},
 		o.docker.Flag(), root, o.BuildFlag(), o.Network.Flags(), o.Network.SecretFlags(), o.Network.AskFlags(), o.LimitFlags())
 }

@@ -1,7 +1,7 @@
 // Package mounts shows directories of this machine to sandboxes, at paths of their own.
 //
-//	mounts.go, mountarg.go, caches.go    flags → the mounts and variables of a sandbox
-//	autorun.go, cow.go                   reports at the end, about files and changes
+//	mounts.go, mountarg.go, caches.go, toolchains.go    flags → the mounts and variables of a sandbox
+//	autorun.go, cow.go                                  reports at the end, about files and changes
 //
 // It writes to this machine only where a flag says: a cache, and the record of changes that are kept apart. Read-only mounts
 // protect files that programs of this machine would execute later (package upper knows them), as far as the kernel keeps a
@@ -42,11 +42,12 @@ func optionalWord(to *string, words []string) func(string) error {
 type Options struct {
 	Workspace string // of --workspace
 
-	mounts   []string
-	here     string // rw, ro or cow; empty: not requested
-	caches   []string
-	identity string // yes or no; empty: not requested
-	cow      string // ask or keep; empty: keep
+	mounts     []string
+	here       string // rw, ro or cow; empty: not requested
+	caches     []string
+	toolchains []string
+	identity   string // yes or no; empty: not requested
+	cow        string // ask or keep; empty: keep
 
 	more  []Mount // that no flag names
 	dir   string  // where commands start, unless --here says it
@@ -152,7 +153,7 @@ func (o *Options) Place(a *app.App, spec *runner.Spec) (*Placed, error) {
 	for _, m := range mounts {
 		spec.Mounts = append(spec.Mounts, m.Mount)
 	}
-	if err := errors.Join(p.protect(spec), addCaches(spec, o.caches)); err != nil {
+	if err := errors.Join(p.protect(spec), addCaches(spec, o.caches), o.showToolchains(a, spec)); err != nil {
 		p.changes.Undo()
 		return nil, err
 	}

@@ -74,10 +74,14 @@ func (x *Execution) request(req api.ExecRequest) (pid1api.Exec, error) {
 	if s.link.net != nil {
 		env = append(env, s.link.net.Env(s.files.certFile())...)
 	}
-	g.Env = ipc.ByteStrings(lastWins(append(env, own...)))
-	if s.spec.Rootfs == nil && !setsPath(req.Env) {
-		g.Path = req.Path
+	env = lastWins(append(env, own...))
+	if !setsPath(req.Env) {
+		env = prefixPath(env, s.spec.Defaults.Path)
+		if s.spec.Rootfs == nil {
+			g.Path = slices.DeleteFunc(req.Path, func(dir ipc.Bytes) bool { return slices.Contains(s.spec.Defaults.Path, string(dir)) })
+		}
 	}
+	g.Env = ipc.ByteStrings(env)
 	if len(g.Dir) == 0 {
 		g.Dir = ipc.Bytes(dir)
 	}
@@ -95,6 +99,16 @@ var unreadableSettings = []string{"GIT_CONFIG_NOSYSTEM=1", "SYSTEM_WGETRC=/dev/n
 // setsPath reports whether env, which the caller named, has a PATH. The caller then gets exactly that one.
 func setsPath(env []ipc.Bytes) bool {
 	return slices.ContainsFunc(env, func(e ipc.Bytes) bool { return strings.HasPrefix(string(e), "PATH=") })
+}
+
+// prefixPath puts directories at the front of PATH.
+func prefixPath(env, dirs []string) []string {
+	for i, kv := range env {
+		if value, ok := strings.CutPrefix(kv, "PATH="); ok {
+			env[i] = "PATH=" + strings.Join(append(slices.Clone(dirs), value), ":")
+		}
+	}
+	return env
 }
 
 // systemPath is PATH without the directories of a user.
