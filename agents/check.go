@@ -68,7 +68,7 @@ func (p *Provider) check(others []Provider) error {
 			return err
 		}
 	}
-	return errors.Join(p.API.check(), checkFiles("config", p.Config), checkFiles("home", p.Home), p.checkCredentials())
+	return errors.Join(p.API.check(), checkFiles("config", p.Config), checkFiles("home", p.Home), p.Settings.check(), p.checkCredentials())
 }
 
 func (a API) check() error {

@@ -16,7 +16,7 @@ import (
 	"demesne/internal/fsutil"
 )
 
-// Seed writes the files of l.Home into a home directory, as its programs expect them. A JSON file that exists keeps
+// Seed writes the files of l.Home, and the copies of the user's settings, into a home directory, as its programs expect them. A JSON file that exists keeps
 // its other keys, so a kept home keeps history and settings. Any other file is replaced, except the files in l.Keep.
 //
 // Another session may be using the home. A file is replaced in one step, and only if its content changes. Lists keep
@@ -25,6 +25,11 @@ import (
 // A sandbox wrote the existing files, so they may be anything: Seed follows no link out of root, opens no FIFO, and
 // gives up on the content of a file that is not JSON.
 func (l *Launch) Seed(root *os.Root) error {
+	for _, c := range l.copies {
+		if err := replace(root, c.name, c.data, c.perm); err != nil {
+			return fmt.Errorf("seed home: %w", err)
+		}
+	}
 	for name, data := range l.Home {
 		if _, err := root.Lstat(name); err == nil && slices.Contains(l.Keep, name) {
 			continue
@@ -40,20 +45,25 @@ func (l *Launch) Seed(root *os.Root) error {
 const seedLimit = 16 << 20
 
 func seed(root *os.Root, name string, data []byte) error {
-	if err := root.MkdirAll(path.Dir(name), 0o700); err != nil {
-		return err
-	}
 	if strings.HasSuffix(name, ".json") {
 		data = merged(root, name, data)
 	}
-	if unchanged(root, name, data) {
+	return replace(root, name, data, 0o600)
+}
+
+// replace writes a file, unless it has this content and mode already.
+func replace(root *os.Root, name string, data []byte, perm fs.FileMode) error {
+	if err := root.MkdirAll(path.Dir(name), 0o700); err != nil {
+		return err
+	}
+	if unchanged(root, name, data, perm) {
 		return nil
 	}
 	tmp := name + ".demesne"
 	if err := root.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	f, err := root.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	f, err := root.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, perm)
 	if err != nil {
 		return err
 	}
@@ -77,15 +87,15 @@ func openSeeded(root *os.Root, name string) *os.File {
 	return f
 }
 
-// unchanged reports whether a file has this content already.
-func unchanged(root *os.Root, name string, data []byte) bool {
+// unchanged reports whether a file has this content and mode already.
+func unchanged(root *os.Root, name string, data []byte, perm fs.FileMode) bool {
 	f := openSeeded(root, name)
 	if f == nil {
 		return false
 	}
 	defer f.Close()
 	st, err := f.Stat()
-	if err != nil || st.Mode().Perm() != 0o600 {
+	if err != nil || st.Mode().Perm() != perm {
 		return false
 	}
 	old, err := io.ReadAll(io.LimitReader(f, int64(len(data))+1))

@@ -97,6 +97,8 @@ type Launch struct {
 	Routes    []runner.Route // their Header comes from Renew: see Authorize
 	User      *runner.User
 	Token     string
+
+	copies []copied // of the user's own settings; see AddSettings
 }
 
 // longestPrompt is below the kernel's limit for one argument, 128 KiB. A longer prompt is in the context file only.

@@ -44,6 +44,7 @@ type Provider struct {
 	Config   map[string]string `json:"config,omitempty"`   // files of /in/.agent
 	Home     map[string]string `json:"home,omitempty"`     // files below $HOME
 	Keep     []string          `json:"keep,omitempty"`     // files of Home that are not replaced where they exist
+	Settings Settings          `json:"settings,omitempty"` // places of the user's own settings, for AddSettings
 	Servers  Servers           `json:"servers,omitzero"`   // how files name MCP servers
 	Tools    Tools             `json:"tools,omitzero"`     // the user's own MCP servers
 

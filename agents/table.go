@@ -72,9 +72,10 @@ func codex() Provider {
 Before you change code, read what surrounds it and follow its conventions. Make the smallest change that solves the
 task. Run the tests that cover the change, and say in your answer which ones you ran and how they ended.
 `,
-		Config: map[string]string{"config.toml": codexConfig},
-		Home:   map[string]string{".codex/config.toml": codexConfig, ".codex/demesne.config.toml": ""},
-		Keep:   []string{".codex/demesne.config.toml"},
+		Config:   map[string]string{"config.toml": codexConfig},
+		Home:     map[string]string{".codex/config.toml": codexConfig, ".codex/demesne.config.toml": ""},
+		Keep:     []string{".codex/demesne.config.toml"},
+		Settings: settings(".codex/skills .agents/skills", ".codex/prompts", ".codex/AGENTS.md"),
 		Servers: Servers{Join: "\n", Entry: `[mcp_servers.{name}]
 url = "{url}"
 startup_timeout_sec = 60
@@ -211,8 +212,9 @@ func claudeCode() Provider {
 				`"projects":{"{dir}":{"hasTrustDialogAccepted":true,"hasCompletedProjectOnboarding":true}}}` + "\n",
 			".claude/settings.json": `{"skipDangerousModePermissionPrompt":true}` + "\n",
 		},
-		Servers: Servers{Entry: `"{name}":{"type":"http","url":"{url}"}`, Join: ","},
-		Tools:   Tools{File: "~/.claude.json", Env: "DEMESNE_CLAUDE_CODE_MCP_CONFIG", Format: "json"},
+		Settings: settings(".claude/skills .claude/agents", ".claude/commands", ".claude/CLAUDE.md .claude/rules"),
+		Servers:  Servers{Entry: `"{name}":{"type":"http","url":"{url}"}`, Join: ","},
+		Tools:    Tools{File: "~/.claude.json", Env: "DEMESNE_CLAUDE_CODE_MCP_CONFIG", Format: "json"},
 		API: API{Port: messagesPort, Usage: "messages",
 			Query: []string{"beta"}, Headers: []string{"Anthropic-*", "X-App", "X-Stainless-*", "X-Claude-Code-*", "X-Client-Request-Id"},
 			Allow: []string{"POST /v1/messages", "POST /v1/messages/count_tokens"}, Hosted: Hosted{Closed: "WebSearch"}},
@@ -262,6 +264,7 @@ func openCode() Provider {
 			`"enabled_providers":["demesne"],"model":"demesne/{model}","small_model":"demesne/{model}","mcp":{{servers}},` +
 			`"provider":{"demesne":{"npm":"@ai-sdk/openai-compatible","name":"demesne","options":{"baseURL":"{url}",` +
 			`"apiKey":"{env:OPENAI_API_KEY}"},"models":{"{model}":{"name":"{model}"}}}}}` + "\n"},
+		Settings:    settings(".config/opencode/skills .config/opencode/skill", ".config/opencode/commands .config/opencode/command", ".config/opencode/AGENTS.md"),
 		Servers:     Servers{Entry: `"{name}":{"type":"remote","url":"{url}","enabled":true,"timeout":172800000}`, Join: ","},
 		API:         API{Port: chatPort, Usage: "chat", Allow: []string{"POST /chat/completions"}},
 		Credentials: []Credential{openAIKey()},
@@ -303,7 +306,8 @@ func geminiCLI() Provider {
 			`"privacy":{"usageStatisticsEnabled":false},"telemetry":{"enabled":false},"ide":{"enabled":false,"hasSeenNudge":true},` +
 			`"general":{"enableAutoUpdate":false,"enableAutoUpdateNotification":false,"maxAttempts":2},` +
 			`"context":{"includeDirectories":["/in","/out","/workspace"]},"mcpServers":{{servers}}}` + "\n"},
-		Servers: Servers{Entry: `"{name}":{"httpUrl":"{url}","timeout":172800000,"trust":true}`, Join: ","},
+		Settings: settings(".gemini/skills", ".gemini/commands", ".gemini/GEMINI.md"),
+		Servers:  Servers{Entry: `"{name}":{"httpUrl":"{url}","timeout":172800000,"trust":true}`, Join: ","},
 		API: API{Port: generatePort, Usage: "generate", Query: []string{"alt"}, Headers: []string{"X-Goog-Api-Client", "X-Gemini-Api-Privileged-User-Id"}, Allow: []string{"POST /v1beta/models/{model}:streamGenerateContent",
 			"POST /v1beta/models/{model}:generateContent", "POST /v1beta/models/{model}:countTokens"}},
 		Credentials: []Credential{geminiKey("GEMINI_API_KEY"), geminiKey("GOOGLE_API_KEY")},

@@ -33,8 +33,9 @@ func qwenCode() Provider {
 			`"general":{"enableAutoUpdate":false,"disableAutoUpdate":true,"disableUpdateNag":true},` +
 			`"tools":{"approvalMode":"yolo","toolSearch":{"enabled":false}},"model":{"name":"{model}","generationConfig":{"maxRetries":1}},` +
 			`"context":{"includeDirectories":["/in","/out","/workspace"]},"mcpServers":{{servers}}}` + "\n"},
-		Servers: Servers{Entry: `"{name}":{"httpUrl":"{url}","timeout":172800000,"trust":true}`, Join: ","},
-		API:     API{Port: chatPort, Usage: "chat", Allow: []string{"POST /chat/completions"}},
+		Settings: settings(".qwen/skills .qwen/agents", ".qwen/commands", ".qwen/QWEN.md"),
+		Servers:  Servers{Entry: `"{name}":{"httpUrl":"{url}","timeout":172800000,"trust":true}`, Join: ","},
+		API:      API{Port: chatPort, Usage: "chat", Allow: []string{"POST /chat/completions"}},
 		Credentials: []Credential{
 			{Env: "DASHSCOPE_API_KEY", Base: "https://dashscope-intl.aliyuncs.com/compatible-mode/v1", BaseEnv: "DASHSCOPE_BASE_URL", Header: "Authorization",
 				Scheme: "Bearer", Inside: map[string]string{"OPENAI_API_KEY": "{token}"}},
@@ -77,9 +78,10 @@ func copilotCLI() Provider {
 		Context: "AGENTS.md",
 		Project: []string{".mcp.json", ".github/copilot/settings.json", ".github/hooks/x.json", ".github/agents/x.agent.md", ".github/skills/x/SKILL.md",
 			".github/extensions/x/extension.mjs", ".github/mcp.json", ".github/lsp.json"},
-		Home:    map[string]string{".copilot/mcp-config.json": `{"mcpServers":{{servers}}}` + "\n"},
-		Servers: Servers{Entry: `"{name}":{"type":"http","url":"{url}","tools":["*"],"timeout":172800000}`, Join: ","},
-		API:     API{Port: chatPort, Usage: "chat", Allow: []string{"POST /chat/completions"}},
+		Home:     map[string]string{".copilot/mcp-config.json": `{"mcpServers":{{servers}}}` + "\n"},
+		Settings: settings(".copilot/skills .copilot/agents", ".copilot/prompts", ".copilot/copilot-instructions.md"),
+		Servers:  Servers{Entry: `"{name}":{"type":"http","url":"{url}","tools":["*"],"timeout":172800000}`, Join: ","},
+		API:      API{Port: chatPort, Usage: "chat", Allow: []string{"POST /chat/completions"}},
 		Credentials: []Credential{{Env: "OPENAI_API_KEY", Base: openAIBase, BaseEnv: "OPENAI_BASE_URL", Header: "Authorization", Scheme: "Bearer",
 			Inside: map[string]string{"COPILOT_PROVIDER_API_KEY": "{token}"}}},
 		Missing: "OPENAI_API_KEY is required for {tool} when using a copilot model",
@@ -106,9 +108,10 @@ func piAgent() Provider {
 			Continue:    []string{"--continue"},
 			Commands:    words("install remove uninstall update list config"),
 		},
-		Env:     map[string]string{"PI_OFFLINE": "1", "PI_TELEMETRY": "0", "PI_SKIP_VERSION_CHECK": "1"},
-		Context: "AGENTS.md",
-		Project: []string{".pi/settings.json", ".pi/extensions/x.ts", ".pi/skills/x/SKILL.md", ".pi/prompts/x.md"},
+		Env:      map[string]string{"PI_OFFLINE": "1", "PI_TELEMETRY": "0", "PI_SKIP_VERSION_CHECK": "1"},
+		Context:  "AGENTS.md",
+		Project:  []string{".pi/settings.json", ".pi/extensions/x.ts", ".pi/skills/x/SKILL.md", ".pi/prompts/x.md"},
+		Settings: settings(".pi/agent/skills", ".pi/agent/prompts", ".pi/agent/AGENTS.md"),
 		Home: map[string]string{
 			".pi/agent/models.json": `{"providers":{"demesne":{"baseUrl":"{url}","api":"openai-completions","apiKey":"OPENAI_API_KEY",` +
 				`"models":[{"id":"{model}"}]}}}` + "\n",

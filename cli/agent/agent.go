@@ -91,6 +91,8 @@ func (o *agentOptions) Flags() cmdline.Flags {
 			{Group: app.GroupSandbox, Long: "fork", Arg: "N", Set: o.setForks, Help: "with --branch: make N attempts at one task"},
 			{Group: app.GroupSandbox, Long: "setup", Arg: "COMMAND", Set: cmdline.Text(&o.setup), Help: "with --branch: first run this shell text in the clone, such as 'npm ci'; with --fork only once for all attempts"},
 			{Group: app.GroupSandbox, Long: "fresh", Set: cmdline.On(&o.fresh), Help: "use an empty home that is removed at the end"},
+			{Group: app.GroupSandbox, Long: "settings", Arg: "LIST", Set: o.setSettings,
+				Help: "copy parts of your own settings of the agent into its home: skills, commands, memory, separated by commas"},
 			{Group: app.GroupSandbox, Long: "devcontainer", Arg: "DIR", Optional: true, Complete: cmdline.Directory, Set: o.SetDevcontainer,
 				Help: "take the image and the variables of a devcontainer.json (default the working directory's); the image must have the agent's program"},
 			{Group: app.GroupSandbox, Long: "permissions", Arg: "WORD", Words: permissionWords, Set: o.setPermissions,
@@ -109,6 +111,17 @@ func (o *agentOptions) setPermissions(s string) error {
 	err := cmdline.Word(&word, permissionWords)(s)
 	o.asks = word == "ask"
 	return err
+}
+
+// setSettings parses a list of parts.
+func (o *agentOptions) setSettings(s string) error {
+	for part := range strings.SplitSeq(s, ",") {
+		if err := cmdline.OneOf(part, agents.SettingNames); err != nil {
+			return fmt.Errorf("%q: %w", part, err)
+		}
+		o.settings = append(o.settings, part)
+	}
+	return nil
 }
 
 // Run runs an agent's program on the terminal.

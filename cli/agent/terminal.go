@@ -32,7 +32,8 @@ type agentOptions struct {
 	branch, fresh bool
 	asks, acp     bool // see agents.Call
 	forks         int
-	setup, stamp  string // stamp: of an attempt
+	setup, stamp  string   // stamp: of an attempt
+	settings      []string // see agents.AddSettings
 }
 
 // agentHome is $HOME of an agent's program at a terminal.
@@ -95,7 +96,19 @@ func (o *agentOptions) newAgentTerminal(home string, args []string) (_ *agentTer
 	if o.branch {
 		t.branch, err = t.project.Branch(t.agent.Provider.Name + "-" + cmp.Or(o.stamp, branchStamp()))
 	}
-	return t, errors.Join(err, t.writeConfig(), t.seed())
+	return t, errors.Join(err, t.copySettings(), t.writeConfig(), t.seed())
+}
+
+// copySettings adds the chosen parts of the user's own settings to the files of the home, and tells which names it left out.
+func (t *agentTerminal) copySettings() error {
+	if len(t.o.settings) == 0 || t.informs {
+		return nil
+	}
+	left, err := t.agent.AddSettings(t.launch, t.user, t.o.settings)
+	if len(left) > 0 {
+		t.o.Say(fmt.Sprintf("agent: --settings left out %d links and hidden names, such as %s", len(left), text.SafeLine(left[0])))
+	}
+	return err
 }
 
 // flagOnly reports whether the program only prints help or its version. It gets no network, which takes time to make.
