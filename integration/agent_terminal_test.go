@@ -69,7 +69,9 @@ func testAgentTerminal(t *testing.T, name, ready string) {
 	b, m, repo := newProgramBox(t, fixture.Steps(
 		fixture.Answer{Calls: []fixture.ToolCall{{Run: "echo made by $COLORTERM $TERM > made.txt; pwd >> made.txt; git add made.txt && git commit -q -m 'by the agent'"}}},
 		fixture.Answer{Text: "zebra finished"}))
-	term := b.agentTerminal(repo, name)
+	memory := map[string]string{"claude": ".claude/CLAUDE.md", "codex": ".codex/AGENTS.md", "gemini": ".gemini/GEMINI.md", "opencode": ".config/opencode/AGENTS.md"}[name]
+	b.file("h/"+memory, "The quokka is the user's memory.\n", 0o644)
+	term := b.agentTerminal(repo, "--settings", "memory", name)
 	term.resize(40, 110)
 	term.expect(ready)
 	term.quiet()
@@ -89,6 +91,9 @@ func testAgentTerminal(t *testing.T, name, ready string) {
 	}
 	eventually(t, "the file", func() bool { _, err := os.Stat(repo + "/made.txt"); return err == nil })
 	eventually(t, "the answer", func() bool { return strings.Contains(unstyled(term.screen()), "zebra") })
+	if !slices.ContainsFunc(m.Log(), func(r fixture.ModelRequest) bool { return strings.Contains(string(r.Body), "The quokka") }) {
+		t.Error("the program does not find the user's memory")
+	}
 	if made, _ := os.ReadFile(repo + "/made.txt"); string(made) != "made by truecolor xterm-256color\n"+repo+"\n" {
 		t.Errorf("made %q", made)
 	}

@@ -98,7 +98,7 @@ func (o *agentOptions) Flags() cmdline.Flags {
 			{Group: app.GroupSandbox, Long: "permissions", Arg: "WORD", Words: permissionWords, Set: o.setPermissions,
 				Help: "skip the program's permission prompts (the default), or ask; the program's own options come first"},
 			{Group: app.GroupSandbox, Long: "acp", Set: cmdline.On(&o.acp), Help: "speak the Agent Client Protocol on stdin and stdout, in this directory: see demesne acp"},
-			in, mount, cache, o.Mounts.ToolchainFlag(), socket, require, env,
+			in, mount, cache, o.Mounts.ToolchainFlag(), socket, o.ssh.Flag(), require, env,
 		},
 		o.docker.Flag(), root, o.BuildFlag(), o.Network.Flags(), o.Network.SecretFlags(), o.Network.AskFlags(), o.LimitFlags())
 }
@@ -152,6 +152,9 @@ func (o *agentOptions) Run(args []string) (int, error) {
 	if o.forks != 0 {
 		if err := o.docker.Without("--fork"); err != nil {
 			return 0, err
+		}
+		if o.ssh.Given() {
+			return 0, errors.New("--ssh-agent: cannot be combined with --fork: attempts have no terminal")
 		}
 		return o.forkAgent(home, args)
 	}

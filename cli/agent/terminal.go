@@ -29,6 +29,7 @@ import (
 type agentOptions struct {
 	launch.Options
 	docker        app.DockerSocket
+	ssh           launch.SSHAgent
 	branch, fresh bool
 	asks, acp     bool // see agents.Call
 	forks         int
@@ -365,6 +366,11 @@ func (t *agentTerminal) start(j *launch.Execution, spec runner.Spec, r *launch.R
 		return err
 	}
 	defer stop()
+	stopAgent, err := t.o.ssh.Serve(t.o.App, t.dir.Path, &c.Spec)
+	if err != nil {
+		return err
+	}
+	defer stopAgent()
 	c.Egress.Routes = t.launch.Routes
 	cb := t.o.Callbacks(j.Sig, &j.Stages, p)
 	if !t.informs {

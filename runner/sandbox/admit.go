@@ -91,10 +91,7 @@ func admitDefaults(d runner.Defaults) error {
 	if d.Dir != "" && !filepath.IsAbs(d.Dir) || strings.ContainsRune(d.Dir, 0) {
 		return ipc.Errorf(ipc.CodeInvalid, "create sandbox: directory %q: not absolute", d.Dir)
 	}
-	if slices.ContainsFunc(d.Path, func(dir string) bool { return !filepath.IsAbs(dir) || strings.ContainsAny(dir, ":\x00") }) {
-		return ipc.Errorf(ipc.CodeInvalid, "create sandbox: directories of PATH %q: not absolute, or with a colon", d.Path)
-	}
-	if !variables(d.Env) {
+	if !variables(append(slices.Clone(d.Env), "PATH="+strings.Join(d.Path, ":"))) {
 		return ipc.Errorf(ipc.CodeInvalid, "create sandbox: environment: not NAME=VALUE")
 	}
 	return nil

@@ -3,17 +3,13 @@ package sshserver
 import (
 	"bufio"
 	"context"
-	"encoding/binary"
 	"errors"
-	"fmt"
-	"io"
 	"strings"
+
+	"demesne/internal/sshagent"
 
 	"golang.org/x/crypto/ssh"
 )
-
-// agentMost bounds a message of the agent's protocol.
-const agentMost = 256 << 10
 
 // listenAgent forwards the client's ssh agent into the sandbox, and returns the variable that commands need. A process inside
 // listens there, and sends one request at a time. Each goes to the client as one message, so the sandbox never holds a
@@ -32,13 +28,13 @@ func (c *connection) listenAgent() (string, error) {
 	go func() {
 		defer stream.Close()
 		for {
-			request, err := message(from)
+			request, err := sshagent.Read(from)
 			if err != nil {
 				return
 			}
 			answer, err := c.ask(request)
 			if err != nil {
-				answer = failure
+				answer = sshagent.Failure()
 			}
 			if _, err := stream.Write(answer); err != nil {
 				return
@@ -47,9 +43,6 @@ func (c *connection) listenAgent() (string, error) {
 	}()
 	return "SSH_AUTH_SOCK=" + strings.TrimSuffix(string(path), "\n"), nil
 }
-
-// failure is SSH_AGENT_FAILURE.
-var failure = []byte{0, 0, 0, 1, 5}
 
 // ask sends one request to the client's agent. It has a channel of its own: a client waits for the end of open channels.
 // A key whose use is bound to a host's session is therefore refused by the agent.
@@ -63,20 +56,5 @@ func (c *connection) ask(request []byte) ([]byte, error) {
 	if _, err := to.Write(request); err != nil {
 		return nil, err
 	}
-	return message(to)
-}
-
-// message reads one message with its length.
-func message(r io.Reader) ([]byte, error) {
-	b := make([]byte, 4)
-	if _, err := io.ReadFull(r, b); err != nil {
-		return nil, err
-	}
-	n := binary.BigEndian.Uint32(b)
-	if n == 0 || n > agentMost {
-		return nil, fmt.Errorf("read message of agent: %d bytes", n)
-	}
-	b = append(b, make([]byte, n)...)
-	_, err := io.ReadFull(r, b[4:])
-	return b, err
+	return sshagent.Read(to)
 }
