@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"io/fs"
 	"maps"
 	"path"
 	"regexp"
@@ -99,6 +100,13 @@ type Launch struct {
 	Token     string
 
 	copies []copied // of the user's own settings; see AddSettings
+}
+
+// copied is a file of the user's settings.
+type copied struct {
+	name string
+	data []byte
+	perm fs.FileMode
 }
 
 // longestPrompt is below the kernel's limit for one argument, 128 KiB. A longer prompt is in the context file only.

@@ -3,7 +3,10 @@ package agents
 import (
 	"errors"
 	"fmt"
+	"path"
+	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -188,6 +191,32 @@ type Retry struct {
 func retry(attempts int, total time.Duration) Retry {
 	return Retry{Attempts: attempts, Total: runner.Duration(total), Base: runner.Duration(300 * time.Second),
 		Most: runner.Duration(3600 * time.Second), Buffer: runner.Duration(30 * time.Second)}
+}
+
+// SettingNames are the parts of a user's own settings that a caller can choose for the agent's home.
+var SettingNames = []string{"skills", "commands", "memory"}
+
+// Settings are the places of a user's own settings, by part: files and directories, relative to $HOME. No part of a
+// built-in row has a credential.
+type Settings map[string][]string
+
+// settings makes the places of a row, each a list of words.
+func settings(skills, commands, memory string) Settings {
+	return Settings{"skills": strings.Fields(skills), "commands": strings.Fields(commands), "memory": strings.Fields(memory)}
+}
+
+func (s Settings) check() error {
+	for part, places := range s {
+		if !slices.Contains(SettingNames, part) {
+			return fmt.Errorf("settings %q: not one of %s", part, strings.Join(SettingNames, ", "))
+		}
+		for _, place := range places {
+			if !filepath.IsLocal(place) || path.Clean(place) == "." {
+				return fmt.Errorf("settings %q: %q: not a path below the home directory", part, place)
+			}
+		}
+	}
+	return nil
 }
 
 // arch is npm's name of this machine's architecture.

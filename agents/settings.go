@@ -7,51 +7,17 @@ import (
 	"io/fs"
 	"os"
 	"path"
-	"path/filepath"
 	"slices"
 	"strings"
 
 	"demesne/internal/fsutil"
 )
 
-// SettingNames are the parts of a user's own settings that a caller can choose for the agent's home.
-var SettingNames = []string{"skills", "commands", "memory"}
-
-// Settings are the places of a user's own settings, by part: files and directories, relative to $HOME. No part of a
-// built-in row has a credential.
-type Settings map[string][]string
-
-// settings makes the places of a row, each a list of words.
-func settings(skills, commands, memory string) Settings {
-	return Settings{"skills": words(skills), "commands": words(commands), "memory": words(memory)}
-}
-
-func (s Settings) check() error {
-	for part, places := range s {
-		if !slices.Contains(SettingNames, part) {
-			return fmt.Errorf("settings %q: not one of %s", part, strings.Join(SettingNames, ", "))
-		}
-		for _, place := range places {
-			if !filepath.IsLocal(place) || path.Clean(place) == "." {
-				return fmt.Errorf("settings %q: %q: not a path below the home directory", part, place)
-			}
-		}
-	}
-	return nil
-}
-
 // The bounds of the user's settings: names, and bytes of all files.
 const (
 	settingsNames = 4096
 	settingsBytes = 16 << 20
 )
-
-// copied is a file of the user's settings.
-type copied struct {
-	name string
-	data []byte
-	perm fs.FileMode
-}
 
 // settingsCopy reads parts of settings.
 type settingsCopy struct {

@@ -19,16 +19,16 @@ func TestAddSettings(t *testing.T) {
 	write(t, home+"/.x/commands/c.md", "a command")
 	write(t, home+"/.x/auth", "the credential")
 	for _, err := range []error{os.Chmod(home+"/.x/skills/a/run.sh", 0o755), os.Link(home+"/.x/auth", home+"/.x/skills/a/hard"),
-		os.Symlink("../auth", home+"/.x/skills/soft"), os.Symlink("auth", home+"/.x/MEMORY.md"), os.Symlink("/etc", home+"/.x/skills/dir")} {
+		os.Symlink("../auth", home+"/.x/skills/soft"), os.Symlink("auth", home+"/.x/memory"), os.Symlink("/etc", home+"/.x/skills/dir")} {
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
 	a := &Agent{o: Options{Home: home, Env: func(string) string { return "" }}, Provider: Provider{Name: "x", Credentials: []Credential{{File: "~/.x/auth"}},
-		Settings: Settings{"skills": words(".x/skills .none"), "commands": words(".x/commands"), "memory": words(".x/MEMORY.md")}}}
+		Settings: Settings{"skills": words(".x/skills .none"), "commands": words(".x/commands"), "memory": words(".x/memory")}}}
 	l := &Launch{}
 	left, err := a.AddSettings(l, home, []string{"skills", "memory"})
-	if want := words(".x/skills/.git .x/skills/a/.env .x/skills/a/hard .x/skills/dir .x/skills/soft .x/MEMORY.md"); err != nil || !slices.Equal(left, want) {
+	if want := words(".x/skills/.git .x/skills/a/.env .x/skills/a/hard .x/skills/dir .x/skills/soft .x/memory"); err != nil || !slices.Equal(left, want) {
 		t.Errorf("left out %q, want %q: %v", left, want, err)
 	}
 	root, err := os.OpenRoot(out)
@@ -41,7 +41,7 @@ func TestAddSettings(t *testing.T) {
 		t.Fatal(err)
 	}
 	var got []string
-	for _, name := range words("skills/a/SKILL.md skills/a/run.sh skills/a/data.json skills/a/hard skills/soft commands MEMORY.md auth") {
+	for _, name := range words("skills/a/SKILL.md skills/a/run.sh skills/a/data.json skills/a/hard skills/soft commands memory auth") {
 		if st, err := os.Lstat(out + "/.x/" + name); err == nil {
 			data, _ := os.ReadFile(out + "/.x/" + name)
 			got = append(got, name+" "+st.Mode().String()+" "+string(data))

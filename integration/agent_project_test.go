@@ -19,7 +19,7 @@ import (
 const scriptAgent = `{"agents":[{"name":"script","command":"script-agent","models":["script/claude-sonnet-5"],"prefix":"script/",
 "interactive":["{args}"],"continue":["--go-on","last"],"headless":["{prompt}"],"format":"claude","context":"CONTEXT.txt","env":{"AGENT_URL":"{url}"},
 "home":{".script.json":"{\"seeded\":true,\"tokens\":[\"{token20}\"]}",".settings/plain":"seeded"},
-"settings":{"skills":[".script/skills"],"memory":[".script/MEMORY.md"]},
+"settings":{"skills":[".script/skills"],"memory":[".script/memory"]},
 "api":{"port":8083,"usage":"messages","allow":["POST /v1/messages"]},
 "credentials":[{"env":"SCRIPT_KEY","base":"http://127.0.0.1:1","base_env":"SCRIPT_BASE","header":"X-Api-Key","inside":{"SCRIPT_TOKEN":"{token}"}}]}]}`
 

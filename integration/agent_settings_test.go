@@ -10,15 +10,15 @@ import (
 func TestAgentSettings(t *testing.T) {
 	b, _, proj := newScriptBox(t)
 	b.file("h/.script/skills/a/SKILL.md", "a skill", 0o644)
-	b.file("h/.script/MEMORY.md", "remember", 0o644)
+	b.file("h/.script/memory", "remember", 0o644)
 	b.file("h/.script/auth.json", "secret", 0o600)
 	const show = "find ~/.script -type f | sort | xargs grep -H .; echo changed > ~/.script/skills/a/SKILL.md"
 	for range 2 {
-		if r := b.works(proj, "--settings", "skills,memory", show); r.stdout != "/home/agent/.script/MEMORY.md:remember\n/home/agent/.script/skills/a/SKILL.md:a skill\n" {
+		if r := b.works(proj, "--settings", "skills,memory", show); r.stdout != "/home/agent/.script/memory:remember\n/home/agent/.script/skills/a/SKILL.md:a skill\n" {
 			t.Errorf("%q", r.stdout)
 		}
 	}
-	if r := b.works(proj, "--fresh", "--settings", "memory", "ls -A ~/.script"); r.stdout != "MEMORY.md\n" {
+	if r := b.works(proj, "--fresh", "--settings", "memory", "ls -A ~/.script"); r.stdout != "memory\n" {
 		t.Errorf("only memory: %q", r.stdout)
 	}
 	if r := b.works(proj, "--fresh", "ls -A ~"); strings.Contains(r.stdout, ".script\n") {

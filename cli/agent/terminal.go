@@ -29,7 +29,7 @@ import (
 type agentOptions struct {
 	launch.Options
 	docker        app.DockerSocket
-	ssh           launch.SSHAgent
+	ssh           app.SSHAgent
 	branch, fresh bool
 	asks, acp     bool // see agents.Call
 	forks         int

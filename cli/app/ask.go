@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -96,4 +97,31 @@ func ReadSecret(r io.Reader, what string) (string, error) {
 		return "", fmt.Errorf("read %s: empty", what)
 	}
 	return secret, nil
+}
+
+// OpenQuestions makes the command share the terminal with questions.
+func (a *App) OpenQuestions() {
+	if a.Floor == nil {
+		a.Floor, a.Answers = make(stream.Floor, 1), &stream.Answers{}
+	}
+}
+
+// Question asks the user at the terminal. It is not answered after wait, and where there is no terminal.
+func (a *App) Question(words string, wait time.Duration) (yes, answered bool) {
+	late := time.Now().Add(wait)
+	defer a.Floor.Take(nil)()
+	f, err := os.OpenFile(stream.Controlling, os.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK, 0)
+	if err != nil || !time.Now().Before(late) {
+		return false, false
+	}
+	defer f.Close()
+	line, err := a.Answers.Line(f, "demesne: "+text.SafeLine(words)+" [y/N] ", late)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		fmt.Fprintf(f, "no answer in %v: denied for now\n", wait)
+		return false, false
+	}
+	if err != nil {
+		fmt.Fprintln(f)
+	}
+	return stream.IsYes(line), true
 }

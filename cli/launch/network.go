@@ -227,35 +227,8 @@ func asker(a *app.App, verb string, n *Network) func(runner.Question, []string) 
 	if !n.Ask {
 		return nil
 	}
-	openQuestions(a)
+	a.OpenQuestions()
 	return func(q runner.Question, _ []string) (allow, answered bool) {
-		return question(a, fmt.Sprintf("%s: allow access to %s?", verb, fmt.Sprintf("%s:%d", q.Name, q.Port)), n.waits())
+		return a.Question(fmt.Sprintf("%s: allow access to %s?", verb, fmt.Sprintf("%s:%d", q.Name, q.Port)), n.waits())
 	}
-}
-
-// openQuestions makes the command share the terminal with questions.
-func openQuestions(a *app.App) {
-	if a.Floor == nil {
-		a.Floor, a.Answers = make(stream.Floor, 1), &stream.Answers{}
-	}
-}
-
-// question asks the user at the terminal. It is not answered after wait, and where there is no terminal.
-func question(a *app.App, words string, wait time.Duration) (yes, answered bool) {
-	late := time.Now().Add(wait)
-	defer a.Floor.Take(nil)()
-	f, err := os.OpenFile(stream.Controlling, os.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK, 0)
-	if err != nil || !time.Now().Before(late) {
-		return false, false
-	}
-	defer f.Close()
-	line, err := a.Answers.Line(f, "demesne: "+text.SafeLine(words)+" [y/N] ", late)
-	if errors.Is(err, os.ErrDeadlineExceeded) {
-		fmt.Fprintf(f, "no answer in %v: denied for now\n", wait)
-		return false, false
-	}
-	if err != nil {
-		fmt.Fprintln(f)
-	}
-	return stream.IsYes(line), true
 }

@@ -48,7 +48,7 @@ func TestNPMGlobalConfig(t *testing.T) {
 	}
 }
 
-// TestPrefixPath checks that the directories of a spec come before those of the image.
+// TestPrefixPath checks that the directories of a spec come before the image's.
 func TestPrefixPath(t *testing.T) {
 	got := prefixPath([]string{"A=1", "PATH=/bin:/usr/bin"}, []string{"/h/x", "/h/y"})
 	if want := []string{"A=1", "PATH=/h/x:/h/y:/bin:/usr/bin"}; !slices.Equal(got, want) {

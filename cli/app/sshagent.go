@@ -1,4 +1,4 @@
-package launch
+package app
 
 import (
 	"errors"
@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"demesne/cli/app"
 	"demesne/internal/cmdline"
 	"demesne/internal/fsutil"
 	"demesne/internal/sshagent"
@@ -33,7 +32,7 @@ const (
 // Flag is a flag of agent.
 func (s *SSHAgent) Flag() cmdline.Flag {
 	words := []string{"ask"}
-	return cmdline.Flag{Group: app.GroupSandbox, Long: "ssh-agent", Arg: "WORD", Words: words, Set: cmdline.Word(&s.word, words),
+	return cmdline.Flag{Group: GroupSandbox, Long: "ssh-agent", Arg: "WORD", Words: words, Set: cmdline.Word(&s.word, words),
 		Help: "let ssh in the sandbox sign with the keys of your ssh agent, and ask you on the terminal about each signature; the network rules decide which servers it reaches"}
 }
 
@@ -41,7 +40,7 @@ func (s *SSHAgent) Flag() cmdline.Flag {
 func (s *SSHAgent) Given() bool { return s.word != "" }
 
 // Serve makes a socket in dir, and adds it to the sandbox of spec. stop ends its connections.
-func (s *SSHAgent) Serve(a *app.App, dir string, spec *runner.Spec) (stop func(), err error) {
+func (s *SSHAgent) Serve(a *App, dir string, spec *runner.Spec) (stop func(), err error) {
 	if s.word == "" {
 		return func() {}, nil
 	}
@@ -58,14 +57,14 @@ func (s *SSHAgent) Serve(a *app.App, dir string, spec *runner.Spec) (stop func()
 	if err != nil {
 		return nil, fmt.Errorf("make socket for ssh agent: %w", err)
 	}
-	openQuestions(a)
+	a.OpenQuestions()
 	spec.Mounts = append(spec.Mounts, runner.Mount{Source: filepath.Join(dir, "ssh-agent"), Target: sshAgentSocket, ReadOnly: true, Socket: true})
 	spec.Defaults.Env = append(spec.Defaults.Env, "SSH_AUTH_SOCK="+sshAgentSocket)
 	var one sync.Mutex // one question at a time
 	allow := func(s sshagent.Signature) bool {
 		one.Lock()
 		defer one.Unlock()
-		yes, _ := question(a, fmt.Sprintf("%s: sign %s with key %s?", a.Verb, s.What, s.Key), sshAskTime)
+		yes, _ := a.Question(fmt.Sprintf("%s: sign %s with key %s?", a.Verb, s.What, s.Key), sshAskTime)
 		return yes
 	}
 	go acceptSSH(l, allow, to)
