@@ -11,7 +11,6 @@ import (
 	"demesne/internal/text"
 	"demesne/runner"
 	"demesne/runner/ipc"
-	"demesne/session/cow"
 )
 
 // Exit codes that are not the command's own.
@@ -57,8 +56,12 @@ func hintOf(err error) string {
 	if h := text.HintOf(err); h != "" {
 		return h
 	}
-	if used, ok := errors.AsType[*cow.UsedError](err); ok {
-		return fmt.Sprintf("demesne stop %s ends its processes and keeps its files", used.Sandbox)
+	var used interface { // cow.UsedError
+		error
+		UsedBy() string
+	}
+	if errors.As(err, &used) {
+		return fmt.Sprintf("demesne stop %s ends its processes and keeps its files", used.UsedBy())
 	}
 	if errors.Is(err, ipc.ErrTooLong) {
 		return "arguments and environment (with the image's) are too large together: pass long values in a file or on stdin"

@@ -24,15 +24,18 @@ func askingAgent(t testing.TB, allow func(sshagent.Signature) bool) (agent.Exten
 	}
 	inside, outside := net.Pipe()
 	t.Cleanup(func() { inside.Close() })
-	go sshagent.Serve(outside, allow, func(request []byte) ([]byte, error) {
-		a, b := net.Pipe()
-		defer a.Close()
-		go agent.ServeAgent(ring, b)
-		if _, err := a.Write(request); err != nil {
-			return nil, err
-		}
-		return sshagent.Read(a)
-	})
+	go func() {
+		defer outside.Close()
+		sshagent.Serve(outside, allow, func(request []byte) ([]byte, error) {
+			a, b := net.Pipe()
+			defer a.Close()
+			go agent.ServeAgent(ring, b)
+			if _, err := a.Write(request); err != nil {
+				return nil, err
+			}
+			return sshagent.Read(a)
+		})
+	}()
 	return agent.NewClient(inside), inside
 }
 

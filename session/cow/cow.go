@@ -170,6 +170,9 @@ type UsedError struct{ Sandbox string }
 
 func (*UsedError) Error() string { return "a sandbox is using them" }
 
+// UsedBy returns the id of the sandbox.
+func (e *UsedError) UsedBy() string { return e.Sandbox }
+
 // ErrNone reports that no changes have that id, and ErrChoose that an id must choose some.
 var (
 	ErrNone   = errors.New("no such changes")

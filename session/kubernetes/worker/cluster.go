@@ -1,16 +1,15 @@
 package worker
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"net/url"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -19,7 +18,8 @@ import (
 
 // cluster is a namespace.
 type cluster struct {
-	api       *rest.RESTClient
+	http      *http.Client // client-go's, with the kubeconfig's certificates and credentials
+	base      *url.URL
 	host      string
 	namespace string
 }
@@ -39,25 +39,75 @@ func open(namespace string) (*cluster, error) {
 			return nil, fmt.Errorf("read kubeconfig: %w", err)
 		}
 	}
-	known := runtime.NewScheme()
-	metav1.AddToGroupVersion(known, schema.GroupVersion{Version: "v1"})
-	cfg.NegotiatedSerializer = serializer.NewCodecFactory(known).WithoutConversion()
-	cfg.QPS = -1 // a program with one request needs no brake
 	cfg.UserAgent = "demesne"
-	api, err := rest.UnversionedRESTClientFor(cfg)
+	client, err := rest.HTTPClientFor(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("read kubeconfig: %w", err)
 	}
-	return &cluster{api: api, host: cfg.Host, namespace: namespace}, nil
+	base, _, err := rest.DefaultServerUrlFor(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("read kubeconfig: %w", err)
+	}
+	return &cluster{http: client, base: base, host: cfg.Host, namespace: namespace}, nil
 }
 
-// get returns the body of an answer. Only [rest.Result.Error] reads the server's own words about a failure.
-func (c *cluster) get(ctx context.Context, r *rest.Request) ([]byte, error) {
-	answer := r.Do(ctx)
-	if err := answer.Error(); err != nil {
+// maxAnswer bounds an answer that is read whole, in bytes.
+const maxAnswer = 64 << 20
+
+// statusError is the server's own error, a Status of the API.
+type statusError struct {
+	code    int
+	message string
+}
+
+func (e *statusError) Error() string { return e.message }
+
+// failedWith reports whether err is the server's error with an HTTP status.
+func failedWith(err error, code int) bool {
+	var e *statusError
+	return errors.As(err, &e) && e.code == code
+}
+
+// stream makes a request, and returns the body of its answer. The caller closes it. client-go's RESTClient would add codecs
+// for all types of the API to the program.
+func (c *cluster) stream(ctx context.Context, method string, body []byte, query url.Values, path ...string) (io.ReadCloser, error) {
+	at := c.base.JoinPath(path...)
+	at.RawQuery = query.Encode()
+	r, err := http.NewRequestWithContext(ctx, method, at.String(), bytes.NewReader(body))
+	if err != nil {
 		return nil, err
 	}
-	return answer.Raw()
+	r.Header.Set("Accept", "application/json, */*")
+	if body != nil {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	answer, err := c.http.Do(r)
+	if err != nil {
+		return nil, err
+	}
+	if answer.StatusCode < 300 {
+		return answer.Body, nil
+	}
+	defer answer.Body.Close()
+	said, err := io.ReadAll(io.LimitReader(answer.Body, 64<<10))
+	if err != nil {
+		return nil, err
+	}
+	var status struct{ Message string }
+	if json.Unmarshal(said, &status) != nil || status.Message == "" {
+		status.Message = fmt.Sprintf("the API server answered %s: %.200s", answer.Status, said)
+	}
+	return nil, &statusError{answer.StatusCode, status.Message}
+}
+
+// do makes a request, and returns its answer.
+func (c *cluster) do(ctx context.Context, method string, body []byte, query url.Values, path ...string) ([]byte, error) {
+	r, err := c.stream(ctx, method, body, query, path...)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	return io.ReadAll(io.LimitReader(r, maxAnswer))
 }
 
 // explain adds to an error of the API server how to fix it.
@@ -68,9 +118,9 @@ func (c *cluster) explain(err error) error {
 		return err
 	case errors.As(err, &lost):
 		return text.Hinted(fmt.Errorf("no answer from the API server %s: %w", c.host, lost.Err), "kubectl cluster-info tests the connection")
-	case apierrors.IsUnauthorized(err):
+	case failedWith(err, http.StatusUnauthorized):
 		return text.Hinted(fmt.Errorf("the API server %s does not accept the credentials, which may have expired", c.host), "sign in to the cluster again; kubectl auth whoami tests it")
-	case apierrors.IsForbidden(err):
+	case failedWith(err, http.StatusForbidden):
 		return text.Hinted(err, "the role demesne of examples/kubernetes has the rights; kubectl auth can-i --list --namespace %s shows yours", c.namespace)
 	}
 	return err

@@ -5,8 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"net/http"
+	"net/url"
 
 	"demesne/runner/jobs"
 )
@@ -61,7 +61,7 @@ func (p *pod) settled() bool {
 
 // watch returns the first pod of a Job that is settled.
 func (c *cluster) watch(ctx context.Context, id, version string) (*pod, error) {
-	r, err := c.api.Get().AbsPath(c.path("pods")).Param("labelSelector", jobLabel+"="+id).Param("watch", "1").Param("resourceVersion", version).Stream(ctx)
+	r, err := c.stream(ctx, http.MethodGet, nil, url.Values{"labelSelector": {jobLabel + "=" + id}, "watch": {"1"}, "resourceVersion": {version}}, c.path("pods"))
 	if err != nil {
 		return nil, err
 	}
@@ -86,12 +86,12 @@ func (c *cluster) watch(ctx context.Context, id, version string) (*pod, error) {
 
 // log copies the log of a pod.
 func (c *cluster) log(ctx context.Context, p *pod, follow bool, to io.Writer) error {
-	get := c.api.Get().AbsPath(c.path("pods"), p.Metadata.Name, "log").Param("container", p.container())
+	query := url.Values{"container": {p.container()}}
 	if follow {
-		get.Param("follow", "true")
+		query.Set("follow", "true")
 	}
-	r, err := get.Stream(ctx)
-	if apierrors.IsNotFound(err) { // removed meanwhile
+	r, err := c.stream(ctx, http.MethodGet, nil, query, c.path("pods"), p.Metadata.Name, "log")
+	if failedWith(err, http.StatusNotFound) { // removed meanwhile
 		return nil
 	}
 	if err != nil {

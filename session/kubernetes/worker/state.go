@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -82,7 +84,7 @@ func (c *cluster) states(ctx context.Context, ids []string) (map[string]jobs.Sta
 }
 
 func (c *cluster) list(ctx context.Context, kind, selector string, to any) error {
-	raw, err := c.get(ctx, c.api.Get().AbsPath(c.path(kind)).Param("labelSelector", selector))
+	raw, err := c.do(ctx, http.MethodGet, nil, url.Values{"labelSelector": {selector}}, c.path(kind))
 	if err != nil {
 		return err
 	}
@@ -105,7 +107,7 @@ func newest(pods []pod, id string) (last *pod) {
 // refusal returns why the cluster makes no pod for a Job, such as a quota. It is an event, not part of the Job. It is empty
 // without such an event, or if the user may not read events.
 func (c *cluster) refusal(ctx context.Context, id string) string {
-	raw, err := c.get(ctx, c.api.Get().AbsPath(c.path("events")).Param("fieldSelector", "reason=FailedCreate,involvedObject.name="+id))
+	raw, err := c.do(ctx, http.MethodGet, nil, url.Values{"fieldSelector": {"reason=FailedCreate,involvedObject.name=" + id}}, c.path("events"))
 	var events struct{ Items []struct{ Message string } }
 	if err != nil || json.Unmarshal(raw, &events) != nil || len(events.Items) == 0 {
 		return ""

@@ -6,10 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net/http"
 	"os"
 	"time"
-
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"demesne/internal/text"
 	"demesne/runner/jobs"
@@ -40,8 +39,8 @@ func (f fields) at(name string) fields {
 
 // submit makes a Job of the namespace's PodTemplate.
 func (c *cluster) submit(ctx context.Context, p jobs.Process) error {
-	raw, err := c.get(ctx, c.api.Get().AbsPath(c.path("podtemplates"), templateName))
-	if apierrors.IsNotFound(err) {
+	raw, err := c.do(ctx, http.MethodGet, nil, nil, c.path("podtemplates"), templateName)
+	if failedWith(err, http.StatusNotFound) {
 		return text.Hinted(fmt.Errorf("namespace %q has no PodTemplate %q", c.namespace, templateName),
 			"kubectl apply -n %s -k examples/kubernetes/restricted makes one", c.namespace)
 	}
@@ -60,7 +59,8 @@ func (c *cluster) submit(ctx context.Context, p jobs.Process) error {
 	if err != nil {
 		return err
 	}
-	return c.api.Post().AbsPath(c.path("jobs")).SetHeader("Content-Type", "application/json").Body(body).Do(ctx).Error()
+	_, err = c.do(ctx, http.MethodPost, body, nil, c.path("jobs"))
+	return err
 }
 
 // jobOf returns a Job with one pod, which the cluster starts again only after the failure of its machine.
@@ -126,9 +126,8 @@ func (pod fields) fill(p jobs.Process, lookup func(string) (string, bool)) error
 
 // remove deletes a Job. The cluster keeps it until its pods have ended.
 func (c *cluster) remove(ctx context.Context, id string) error {
-	err := c.api.Delete().AbsPath(c.path("jobs"), id).SetHeader("Content-Type", "application/json").
-		Body([]byte(`{"kind":"DeleteOptions","apiVersion":"v1","propagationPolicy":"Foreground"}`)).Do(ctx).Error()
-	if apierrors.IsNotFound(err) {
+	_, err := c.do(ctx, http.MethodDelete, []byte(`{"kind":"DeleteOptions","apiVersion":"v1","propagationPolicy":"Foreground"}`), nil, c.path("jobs"), id)
+	if failedWith(err, http.StatusNotFound) {
 		return nil
 	}
 	return err
