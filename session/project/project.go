@@ -55,6 +55,9 @@ func Find(dir string) (*File, error) {
 	if err == nil {
 		dir, err = filepath.EvalSymlinks(dir)
 	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil // the directory was removed
+	}
 	if err != nil {
 		return nil, fmt.Errorf("find %s: %w", FileName, fsutil.Reason(err))
 	}
