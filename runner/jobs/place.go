@@ -278,6 +278,9 @@ func untilEnded(ctx context.Context, dir string) (context.Context, func()) {
 	return ctx, stop
 }
 
+// signalPause is the most time between two processes of a job that get an engine's signal.
+const signalPause = 2 * time.Second
+
 // attempt runs a job without a lock, which a process may have begun before: an item, or a job on another machine. If the
 // engine ends the process, there is no result unless the user cancelled the job: the engine may start the process again elsewhere,
 // or will say why it ended.
@@ -292,6 +295,12 @@ func (s *Store) attempt(ctx context.Context, dir string, keep int64, what json.R
 		return err
 	}
 	res, err := run(ctx, what, out, errs)
+	if err == nil && res.Reason == runner.Lost {
+		select { // an engine signals all processes of a job, and the runner may get it first
+		case <-ctx.Done():
+		case <-time.After(signalPause):
+		}
+	}
 	e := ended{Result: res}
 	switch cause := context.Cause(ctx); {
 	case cause == nil:

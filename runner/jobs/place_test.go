@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -157,5 +158,20 @@ func TestPlacedAttended(t *testing.T) {
 	}
 	if err := s.Attend(t.Context(), j.ID, 0, run); !errors.Is(err, os.ErrExist) {
 		t.Errorf("a second result: %v", err)
+	}
+}
+
+// TestLostByCancel checks that a job is cancelled if the engine's signal ends the runner before it reaches the job's process.
+func TestLostByCancel(t *testing.T) {
+	s := &Store{}
+	dir := t.TempDir()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	err := s.attempt(ctx, dir, 1<<10, nil, func(context.Context, json.RawMessage, io.Writer, io.Writer) (*runner.Result, error) {
+		time.AfterFunc(time.Millisecond, func() { cancel(cancelledBy(runner.FrontendCLI)) })
+		return &runner.Result{Reason: runner.Lost}, nil
+	})
+	var e ended
+	if err = errors.Join(err, readJSON(filepath.Join(dir, "result.json"), &e)); err != nil || e.Status != Cancelled {
+		t.Errorf("%+v, %v", e, err)
 	}
 }
