@@ -40,7 +40,7 @@ func TestMap(t *testing.T) {
 		if r.code != 1 || r.stdout != "" || !strings.HasPrefix(r.stderr, "1\n2\n3\n") || !strings.HasSuffix(r.stderr, ": 3 items: 2 succeeded, 1 failed\n") {
 			t.Errorf("%+v", r)
 		}
-		r = b.over("1\n2\n", "map", "--memory", "64m", "-c", `test "$0" = 1 || tail /dev/zero`)
+		r = b.over("1\n2\n", "map", "--memory", "128m", "--in", tools+"/eat", "-c", `test "$0" = 1 || exec /in/eat anon`)
 		if r.code != 125 || !strings.HasSuffix(r.stderr, ": 2 items: 1 succeeded, 1 died\n") || !strings.Contains(r.stderr, "out of memory") {
 			t.Errorf("memory: %+v", r)
 		}
