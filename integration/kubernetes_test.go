@@ -159,27 +159,7 @@ func TestKubernetes(t *testing.T) {
 			t.Errorf("%+v", j)
 		}
 	})
-	t.Run("signal", func(t *testing.T) {
-		cmd := c.command("demesne", "run", "--on", "kubernetes", "--", "sh", "-c", "echo up; exec sleep 1000")
-		out, err := cmd.StdoutPipe()
-		if err == nil {
-			err = cmd.Start()
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		if line, _ := bufio.NewReader(out).ReadString('\n'); line != "up\n" {
-			t.Errorf("%q", line)
-		}
-		child, err := strconv.Atoi(c.child(cmd.Process.Pid)) // of nsenter
-		if err != nil {
-			t.Fatal(err)
-		}
-		syscall.Kill(child, syscall.SIGINT)
-		if cmd.Wait(); cmd.ProcessState.ExitCode() != 130 {
-			t.Errorf("%v", cmd.ProcessState)
-		}
-	})
+	t.Run("signal", c.interrupt)
 	t.Run("refused", func(t *testing.T) { c.kubernetesRefusals(t) })
 	t.Run("manifests", func(t *testing.T) { c.kubernetesManifests(t) })
 	t.Run("document", func(t *testing.T) {

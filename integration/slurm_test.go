@@ -199,27 +199,7 @@ func TestSlurm(t *testing.T) {
 			}
 		}
 	})
-	t.Run("signal", func(t *testing.T) {
-		cmd := c.command("demesne", "run", "--on", "slurm", "--", "sh", "-c", "echo up; exec sleep 1000")
-		out, err := cmd.StdoutPipe()
-		if err == nil {
-			err = cmd.Start()
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		if line, _ := bufio.NewReader(out).ReadString('\n'); line != "up\n" {
-			t.Errorf("%q", line)
-		}
-		child, err := strconv.Atoi(c.child(cmd.Process.Pid)) // of nsenter
-		if err != nil {
-			t.Fatal(err)
-		}
-		syscall.Kill(child, syscall.SIGINT)
-		if cmd.Wait(); cmd.ProcessState.ExitCode() != 130 {
-			t.Errorf("%v", cmd.ProcessState)
-		}
-	})
+	t.Run("signal", c.interrupt)
 	t.Run("map", func(t *testing.T) { slurmMap(t, c) })
 	t.Run("agent", func(t *testing.T) { slurmAgent(t, c) })
 	t.Run("refused", func(t *testing.T) {
@@ -304,6 +284,29 @@ func TestSlurm(t *testing.T) {
 			t.Errorf("left %q", left)
 		}
 	})
+}
+
+// interrupt checks that Ctrl-C ends a command on the cluster.
+func (c *cluster) interrupt(t *testing.T) {
+	cmd := c.command("demesne", "run", "--on", c.on, "--", "sh", "-c", "echo up; exec sleep 1000")
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if line, _ := bufio.NewReader(out).ReadString('\n'); line != "up\n" {
+		t.Errorf("%q", line)
+	}
+	child, err := strconv.Atoi(c.child(cmd.Process.Pid)) // of nsenter
+	if err != nil {
+		t.Fatal(err)
+	}
+	syscall.Kill(child, syscall.SIGINT)
+	if cmd.Wait(); cmd.ProcessState.ExitCode() != 130 {
+		t.Errorf("%v", cmd.ProcessState)
+	}
 }
 
 // slurmMap runs lists as array jobs. The cluster allows four tasks in an array.

@@ -215,6 +215,18 @@ func (s *server) pruneNetworks(w http.ResponseWriter, r *http.Request) error {
 	return answer(w, http.StatusOK, map[string]any{"NetworksDeleted": deleted})
 }
 
+// member finds a container and a network.
+func (s *server) member(name, in string) (*container, *network, error) {
+	c, err := s.find(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n, err := s.network(in)
+	return c, n, err
+}
+
 // connectNetwork puts a container into a network. Its names lead to it from its next sandbox on: that is made when it starts
 // for the first time.
 func (s *server) connectNetwork(w http.ResponseWriter, r *http.Request) error {
@@ -225,13 +237,7 @@ func (s *server) connectNetwork(w http.ResponseWriter, r *http.Request) error {
 	if err := read(r, &b); err != nil {
 		return err
 	}
-	c, err := s.find(b.Container)
-	if err != nil {
-		return err
-	}
-	s.mu.Lock()
-	n, err := s.network(r.PathValue("name"))
-	s.mu.Unlock()
+	c, n, err := s.member(b.Container, r.PathValue("name"))
 	if err != nil {
 		return err
 	}
@@ -251,13 +257,7 @@ func (s *server) disconnectNetwork(w http.ResponseWriter, r *http.Request) error
 	if err := read(r, &b); err != nil {
 		return err
 	}
-	c, err := s.find(b.Container)
-	if err != nil {
-		return err
-	}
-	s.mu.Lock()
-	n, err := s.network(r.PathValue("name"))
-	s.mu.Unlock()
+	c, n, err := s.member(b.Container, r.PathValue("name"))
 	if err != nil {
 		return err
 	}

@@ -100,7 +100,7 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// anything is an answer with a body. One type for all answers halves what huma's generic code adds to the program.
+// anything is an answer with a body. Of huma's generic code, one type for all answers adds 0.4 MB less to the program.
 type anything struct{ Body any }
 
 // answers registers a route. f returns the body of the answer.
