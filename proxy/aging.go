@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -115,6 +116,8 @@ type aged struct {
 	pkg  string
 
 	holds, counts bool // aging.large, an entry of aging.small
+
+	recording sync.Mutex // guards the address in the flow's record: fetch runs several times at once
 }
 
 // serveAged answers a request to a registry, or reports that it may be forwarded.
@@ -271,7 +274,12 @@ func (x *aged) fetch(fl *flow, path string, header http.Header) (*http.Response,
 	defer cancel()
 	u := fl.url()
 	to := u.Scheme + "://" + u.Host + path
-	r, err := http.NewRequestWithContext(context.WithValue(ctx, flowKey{}, fl), http.MethodGet, to, nil)
+	ctx = fl.traced(context.WithValue(ctx, flowKey{}, fl), func(c net.Conn) {
+		x.recording.Lock()
+		defer x.recording.Unlock()
+		fl.rec.Address = c.RemoteAddr().String()
+	})
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, to, nil)
 	if err != nil {
 		return nil, nil, err
 	}

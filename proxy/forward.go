@@ -159,17 +159,10 @@ func (f *forwarder) serve(w http.ResponseWriter, r *http.Request, q policy.Query
 	ctx, cancel := awaitAnswer(r.Context(), f.p.ctx)
 	defer cancel()
 	ctx = context.WithValue(ctx, flowKey{}, fl)
-	r = r.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		GotConn: func(i httptrace.GotConnInfo) {
-			fl.rec.Address, fl.below = i.Conn.RemoteAddr().String(), endingOf(i.Conn)
-			if i.Reused && !fl.mayUse(i.Conn) {
-				i.Conn.Close() // a request without a body is then sent on a new connection
-			}
-		},
-	}))
-	if f.serveAged(w, r, fl) {
+	if f.serveAged(w, r.WithContext(ctx), fl) {
 		return
 	}
+	r = r.WithContext(fl.traced(ctx, func(c net.Conn) { fl.rec.Address, fl.below = c.RemoteAddr().String(), endingOf(c) }))
 	r.URL.Scheme, r.URL.Host = fl.url().Scheme, fl.url().Host
 	r.Host = r.URL.Host
 	if q.Port == 80 || q.Port == 443 {
@@ -188,6 +181,19 @@ func (f *forwarder) serve(w http.ResponseWriter, r *http.Request, q policy.Query
 		fl.rec.Error = fmt.Sprintf("the response was cut short: %v", fl.body.cut)
 		abort(r)
 	}
+}
+
+// traced returns the context for a request of f, whose connection got learns. If f may not use a kept connection, it is
+// closed, and a request without a body is then sent on a new one.
+func (f *flow) traced(ctx context.Context, got func(net.Conn)) context.Context {
+	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GotConn: func(i httptrace.GotConnInfo) {
+			got(i.Conn)
+			if i.Reused && !f.mayUse(i.Conn) {
+				i.Conn.Close()
+			}
+		},
+	})
 }
 
 // halfClosed is how long a request may continue after its client has ended its sending direction.
