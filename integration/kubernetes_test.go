@@ -197,6 +197,10 @@ func TestKubernetes(t *testing.T) {
 	t.Run("silent", func(t *testing.T) {
 		pid, _ := os.ReadFile(c.state + "/apiserver.pid")
 		c.root("kill", "-KILL", strings.TrimSpace(string(pid)))
+		eventually(t, "its end", func() bool {
+			stat, err := os.ReadFile("/proc/" + strings.TrimSpace(string(pid)) + "/stat")
+			return err != nil || strings.Contains(string(stat), ") Z ")
+		})
 		if r := c.demesne("run", "--on", "kubernetes", "--", "true"); r.code != 125 || !strings.Contains(r.stderr, "no answer from the API server https://10.20.8.254:6443: dial tcp") || !strings.Contains(r.stderr, "\nhint: ") {
 			t.Errorf("%+v", r)
 		}
