@@ -42,7 +42,7 @@ type half struct {
 // starts them.
 var (
 	notRoot = list(`
-		agent_branch agent_budget agent_hosted agent_image agent_jobs agent_mcp agent_programs agent_renew agent_terminal
+		agent_acp agent_branch agent_budget agent_hosted agent_image agent_jobs agent_mcp agent_programs agent_renew agent_terminal
 		agent_text agent_tools agent_transcript agent_tree agent_workspace
 		build build_input build_mounts build_output build_progress build_remote build_shapes build_warm
 		code_files codes devcontainer devcontainer_compose devcontainer_features docs doors
