@@ -273,12 +273,12 @@ def test_cow(tmp_path):
         sandbox.run("echo more > c.txt", cwd=str(tmp_path), check=True)
         sandbox.discard()
         assert not (tmp_path / "c.txt").exists() and sandbox.diff() == ""
-    assert str(tmp_path) not in demesne._sandbox.cli("diff")
+    assert str(tmp_path) not in demesne._http.cli("diff")
     with Sandbox(mounts={str(tmp_path): "cow"}) as sandbox:
         sandbox.run("echo kept > d.txt", cwd=str(tmp_path), check=True)
-    assert str(tmp_path) in demesne._sandbox.cli("diff")  # it can be applied after the end of the sandbox
+    assert str(tmp_path) in demesne._http.cli("diff")  # it can be applied after the end of the sandbox
     sandbox.kill()
-    demesne._sandbox.cli("discard", sandbox.id)
+    demesne._http.cli("discard", sandbox.id)
 
 
 def test_threads(box):
@@ -428,7 +428,8 @@ def test_wrong_arguments(tmp_path):
     for url in ("https://a.example", "http://a.example", "http://a.example:x", "http://:80"):
         with pytest.raises(demesne.InvalidRequest):
             Client(url)
-    assert Client("http://[::1]:80").transport._host == ("::1", 80)
+    transport = Client("http://[::1]:80").transport
+    assert (transport._host, transport._port) == ("::1", "80")
     before = listed()
     with pytest.raises(demesne.InvalidRequest, match="mode"):
         Sandbox(mounts={str(tmp_path): "all"})

@@ -1,24 +1,24 @@
-"""Requests to a server over its socket, and the start of one where none runs.
-
-http.client takes longer to import than the rest of the package: the first request imports it.
+"""Requests to a server, and the start of one where none runs. The first client of a process imports it, because it takes
+longer to import than the rest of the package.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import select
+import shutil
 import socket
+import subprocess
 import threading
 import time
+from collections.abc import Iterator
+from http.client import HTTPConnection, HTTPException, HTTPResponse
+from typing import Any
+from urllib.parse import quote, urlencode
 
-from ._errors import InvalidRequest, SandboxLost, Unavailable, of_answer
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from http.client import HTTPResponse
-    from typing import Any
+from ._errors import DemesneError, InvalidRequest, NotFound, SandboxLost, Unavailable, of_answer
 
 LINGER = "10s"  # how long the server stays after its last client
 START = 60.0  # seconds that it may take to start
@@ -28,20 +28,20 @@ LOST = "what it did until then stays: see the server's log, and make another san
 _starting = threading.Lock()
 
 
-def quote(text: str) -> str:
-    """Text as a part of a URL's path or query."""
-    from urllib.parse import quote
-
-    return quote(text, safe="")
-
-
 def program() -> str:
     """The path of the program demesne: $DEMESNE_BIN, or that in PATH. Raises Unavailable without one."""
-    import shutil
-
     if found := os.environ.get("DEMESNE_BIN") or shutil.which("demesne"):
         return found
     raise Unavailable("demesne is not installed: put it into PATH, or name it by DEMESNE_BIN")
+
+
+def cli(*arguments: str) -> str:
+    """Runs the program demesne of this machine for what the server has no route, and returns its output."""
+    done = subprocess.run([program(), *arguments], stdin=subprocess.DEVNULL, capture_output=True, errors="replace")
+    if done.returncode:
+        said = done.stderr.strip()[-2000:] or f"demesne {arguments[0]}: exit code {done.returncode}"
+        raise (NotFound if "no such" in said else DemesneError)(said)
+    return done.stdout
 
 
 class Transport:
@@ -52,46 +52,41 @@ class Transport:
 
     def __init__(self, url: str | None = None, token: str | None = None) -> None:
         url = (url or os.environ.get("DEMESNE_URL", "")).rstrip("/").removesuffix("/v1")
-        state = os.environ.get("DEMESNE_STATE") or os.path.expanduser("~/.demesne")
-        self._own, self._state = not url, os.path.join(state, "server")
-        self._socket = url.removeprefix("unix:") or os.path.join(self._state, "python.sock")
-        scheme, _, rest = url.partition(":")
-        host, _, port = rest.removeprefix("//").rpartition(":")
-        if scheme not in ("", "unix", "http") or scheme == "http" and not (host and port.isdigit()):
+        if not (found := re.fullmatch(r"(?:unix:(.+)|http://\[?([^/]+?)\]?:(\d+))?", url)):
             raise InvalidRequest(f"url {url!r}: must be http://HOST:PORT or unix:PATH")
-        self.local = scheme != "http"
-        self._host = (host.strip("[]"), int(port)) if scheme == "http" else None
+        path, self._host, self._port = found.groups()
+        state = os.environ.get("DEMESNE_STATE") or os.path.expanduser("~/.demesne")
+        self._own, self.local, self._state = not url, not self._host, os.path.join(state, "server")
+        self._socket = path or os.path.join(self._state, "python.sock")
         self._token = token or os.environ.get("DEMESNE_TOKEN", "")
-        self._idle: list[socket.socket] = []
+        self._idle: list[HTTPConnection] = []
         self._pid = os.getpid()
 
-    def _dial(self) -> socket.socket:
-        if self._host:
-            connected = socket.create_connection(self._host)
-            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            return connected
-        connected = socket.socket(socket.AF_UNIX)
+    def _dial(self) -> HTTPConnection:
+        connection = HTTPConnection(self._host or "localhost", int(self._port or 80))
         try:
-            connected.connect(self._socket)
+            if self._host:
+                connection.connect()
+            else:
+                connection.sock = socket.socket(socket.AF_UNIX)
+                connection.sock.connect(self._socket)
         except OSError:
-            connected.close()
+            connection.close()
             raise
-        return connected
+        return connection
 
-    def _connect(self) -> socket.socket:
+    def _connect(self) -> HTTPConnection:
         try:
             return self._dial()
         except OSError as error:
             if not self._own:
-                where = f"connect to {self._socket}: {error}"
+                where = f"connect to {self._host or self._socket}: {error}"
                 raise Unavailable(f"{where}: start demesne serve, or correct DEMESNE_URL") from error
         with _starting:
             return self._start()
 
-    def _start(self) -> socket.socket:
+    def _start(self) -> HTTPConnection:
         """Starts the server, or waits for the one that another process starts."""
-        import subprocess
-
         argv = [program(), "serve", "--http", "unix:" + self._socket, "--linger", LINGER]
         os.makedirs(self._state, mode=0o700, exist_ok=True)
         server, said, end = None, "it does not answer", time.monotonic() + START
@@ -110,7 +105,7 @@ class Transport:
                     time.sleep(0.05)
                 if not server:
                     log.truncate(0)
-                    how = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log, "cwd": "/"}
+                    how: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log, "cwd": "/"}
                     server = subprocess.Popen(argv, start_new_session=True, **how)
         raise Unavailable(f"start demesne serve: {said}")
 
@@ -123,64 +118,76 @@ class Transport:
             raise Unavailable(f"read the server's token: {error}") from error
         return self._token
 
-    def open(self, method: str, path: str, body: Any = None) -> Answer:
-        """Sends a request. A body that is not bytes or a file becomes JSON. Raises the error that the answer means."""
-        from http.client import HTTPConnection, HTTPException
-
-        raw = body is None or isinstance(body, bytes) or hasattr(body, "read")
-        connection = HTTPConnection("localhost")
-        connection.sock = connected = self._idle_connection() or self._connect()
-        headers = {"Authorization": "Bearer " + self.token()}
-        if body is not None:
-            headers["Content-Type"] = f"application/{'octet-stream' if raw else 'json'}"
+    def open(self, method: str, *path: str, content: Any = None, **given: Any) -> Answer:
+        """Sends a request to a path below /v1. given is the query of GET and of a request with content, which is bytes or
+        a file, and else the JSON body; what is None is left out. Raises the error that the answer means.
+        """
+        url = "/v1/" + "/".join(quote(part, safe="") for part in path)
+        given = {key: value for key, value in given.items() if value is not None}
+        kind = "application/json" if content is None else "application/octet-stream"
+        if method == "GET" or content is not None:
+            url += "?" + urlencode(given, doseq=True)
+        else:
+            content = json.dumps(given)
+        connection = self._idle_connection() or self._connect()
+        headers = {"Authorization": "Bearer " + self.token(), "Content-Type": kind}
+        answer = Answer(self, connection)
         try:
-            connection.request(method, path, body if raw else json.dumps(body), headers)
-            answer = Answer(self, connected, connection.getresponse())
-        except BaseException as error:
-            connected.close()
-            if isinstance(error, OSError):
-                raise SandboxLost(f"{method} {path}: {error}: {LOST}") from error
-            if isinstance(error, HTTPException):
-                raise Unavailable(f"the server does not speak HTTP: {error!r}") from error
-            raise
+            connection.request(method, url, content, headers)
+            answer.response = connection.getresponse()
+        except OSError as error:
+            connection.close()
+            raise SandboxLost(f"{method} {url}: {error}: {LOST}") from error
+        except HTTPException as error:
+            connection.close()
+            raise Unavailable(f"the server does not speak HTTP: {error!r}") from error
         if answer.response.status >= 300:
             raise of_answer(answer.response.status, b"".join(answer.parts()))
         return answer
 
-    def _idle_connection(self) -> socket.socket | None:
+    def _idle_connection(self) -> HTTPConnection | None:
         if self._pid != os.getpid():  # a forked process has its own connections
             self._idle, self._pid = [], os.getpid()
         while True:
             try:
-                connected = self._idle.pop()
+                connection = self._idle.pop()
             except IndexError:  # another thread may have taken the last one
                 return None
             poll = select.poll()  # select(2) takes no descriptor above 1,023
-            poll.register(connected, select.POLLIN)
+            poll.register(connection.sock, select.POLLIN)
             if not poll.poll(0):
-                return connected
-            connected.close()  # the server has closed it, or sent something without a request
+                return connection
+            connection.close()  # the server has closed it, or sent something without a request
 
     def close(self) -> None:
         """Closes connections that no request uses."""
-        while connected := self._idle_connection():
-            connected.close()
+        while connection := self._idle_connection():
+            connection.close()
 
-    def call(self, method: str, path: str, body: Any = None) -> bytes:
-        """Returns the body of the answer. Raises the error that it means."""
-        return b"".join(self.open(method, path, body).parts())
+    def call(self, method: str, *path: str, **given: Any) -> bytes:
+        """Returns the body of the answer to a request: see open."""
+        return b"".join(self.open(method, *path, **given).parts())
 
-    def ask(self, method: str, path: str, body: Any = None) -> Any:
-        """Returns the decoded body of the answer."""
-        text = self.call(method, path, body)
+    def ask(self, method: str, *path: str, **given: Any) -> Any:
+        """Returns the decoded body of the answer to a request: see open."""
+        text = self.call(method, *path, **given)
         return json.loads(text) if text else None
+
+    def remove(self, *path: str) -> None:
+        """Removes something. It is no error if it does not exist."""
+        try:
+            self.call("DELETE", *path)
+        except NotFound:
+            pass
 
 
 class Answer:
     """An answer, whose body is still to be read."""
 
-    def __init__(self, transport: Transport, connected: socket.socket, response: HTTPResponse) -> None:
-        self._transport, self._socket, self.response = transport, connected, response
+    response: HTTPResponse
+
+    def __init__(self, transport: Transport, connection: HTTPConnection) -> None:
+        self._transport, self._connection, self._socket = transport, connection, connection.sock
 
     def close(self) -> None:
         """Closes the connection. A thread that reads from it gets SandboxLost."""
@@ -192,8 +199,6 @@ class Answer:
 
     def parts(self) -> Iterator[bytes]:
         """The parts of the body, as they arrive. After the last one the connection is kept, and else closed."""
-        from http.client import HTTPException
-
         whole = False
         try:
             while part := self.response.read1(1 << 16):
@@ -206,9 +211,9 @@ class Answer:
         finally:
             self.response.close()
             if whole:
-                self._transport._idle.append(self._socket)
+                self._transport._idle.append(self._connection)
             else:
-                self._socket.close()
+                self._connection.close()
 
     def events(self) -> Iterator[tuple[str, Any]]:
         """The events of a stream, as name and data. Raises an event of an error."""
@@ -216,8 +221,9 @@ class Answer:
         for part in self.parts():
             *whole, left = (left + part).split(b"\n\n")
             for event in whole:
-                fields = dict(line.partition(b":")[::2] for line in event.split(b"\n"))
-                if fields.get(b"event") == b" error":
-                    raise of_answer(json.loads(fields[b"data"]).get("code", 0), fields[b"data"])
-                if b"data" in fields:
-                    yield fields.get(b"event", b"message").strip().decode(), json.loads(fields[b"data"])
+                fields = dict(line.partition(b": ")[::2] for line in event.split(b"\n"))
+                name, data = fields.get(b"event", b"").decode(), json.loads(fields.get(b"data", b"null"))
+                if name == "error":
+                    raise of_answer(data.get("code", 0), fields[b"data"])
+                if data is not None:
+                    yield name, data

@@ -32,7 +32,7 @@ from ray.experimental.sandbox.config import DOCKER_DEFAULT_CAPABILITIES, Sandbox
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from ._errors import DemesneError, InvalidRequest, NotFound, SandboxLost, raising
-from ._sandbox import Sandbox, _delete, shared
+from ._sandbox import Sandbox, shared
 
 TTL = 86400  # seconds that a sandbox may stay unused
 MAX_SLOTS = 32  # of a node, unless the caller gives a number: a user has 64 sandboxes without DEMESNE_MAX_SANDBOXES
@@ -46,7 +46,6 @@ GUARD = """
 import os, sys, time
 if os.fork(): os._exit(0)
 from demesne import Client, DemesneError
-from demesne._sandbox import _delete
 client, calm = Client(), 0
 try: print("ready", *(0 for _ in client.sandboxes(name=sys.argv[1])), flush=True)
 except DemesneError as error: sys.exit(print(error))
@@ -55,7 +54,7 @@ sys.stdin.buffer.read()
 for _ in range(100):
     try:
         left = list(client.sandboxes(name=sys.argv[1]))
-        for sandbox in left: _delete(client.transport, "/v1/sandboxes/" + sandbox["id"])
+        for sandbox in left: client.transport.remove("sandboxes", sandbox["id"])
         calm = 0 if left else calm + 1
     except DemesneError: calm = 0
     if calm == 3: break
@@ -291,7 +290,7 @@ class _Node:
         for thread in self._threads:
             thread.join()
         for left in list(shared().sandboxes(name=self._prefix)):
-            _delete(shared().transport, f"/v1/sandboxes/{left['id']}")
+            shared().transport.remove("sandboxes", left["id"])
 
 
 def map(
