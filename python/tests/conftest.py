@@ -1,3 +1,3 @@
-from demesne import _http
+from demesne import _client
 
-_http.LINGER = "1s"  # the server is to end with the tests
+_client.LINGER = "1s"  # the server is to end with the tests

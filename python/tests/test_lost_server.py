@@ -42,7 +42,7 @@ def test_own_server_killed(monkeypatch):
     with Sandbox(client=client) as sandbox:
         before = state.processes()
         assert before
-        connected = client.transport._dial()
+        connected = client._dial()
         credentials = connected.sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
         killed(sandbox, struct.unpack("3i", credentials)[0])
         connected.close()

@@ -151,7 +151,7 @@ def test_build(tmp_path):
     assert demesne.build(str(tmp_path / "link"), "local/first", **options).startswith("sha256:")
     remote = Client()
     list(remote.sandboxes())  # it runs
-    remote.transport.local = False
+    remote.local = False
     assert demesne.build(str(tmp_path / "link"), "local/first", client=remote, **options).startswith("sha256:")
     with pytest.raises(demesne.InvalidRequest, match="no-such-image"):
         demesne.build(str(tmp_path / "context"), "local/first", file="Other")
@@ -273,12 +273,12 @@ def test_cow(tmp_path):
         sandbox.run("echo more > c.txt", cwd=str(tmp_path), check=True)
         sandbox.discard()
         assert not (tmp_path / "c.txt").exists() and sandbox.diff() == ""
-    assert str(tmp_path) not in demesne._http.cli("diff")
+    assert str(tmp_path) not in demesne._client.cli("diff")
     with Sandbox(mounts={str(tmp_path): "cow"}) as sandbox:
         sandbox.run("echo kept > d.txt", cwd=str(tmp_path), check=True)
-    assert str(tmp_path) in demesne._http.cli("diff")  # it can be applied after the end of the sandbox
+    assert str(tmp_path) in demesne._client.cli("diff")  # it can be applied after the end of the sandbox
     sandbox.kill()
-    demesne._http.cli("discard", sandbox.id)
+    demesne._client.cli("discard", sandbox.id)
 
 
 def test_threads(box):
@@ -312,7 +312,7 @@ def test_no_server(monkeypatch, tmp_path):
         Sandbox(client=Client("unix:/nowhere", "token"))
     monkeypatch.undo()
     with pytest.raises(demesne.Refused):
-        Sandbox(client=Client("unix:" + Client().transport._socket, "wrong"))
+        Sandbox(client=Client("unix:" + Client()._socket, "wrong"))
 
 
 def test_async():
@@ -419,8 +419,8 @@ def test_connection_close(tmp_path):
             taken[-1].sendall(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\n[]")
 
     threading.Thread(target=serve, daemon=True).start()
-    transport = Client(f"unix:{tmp_path}/s", "token").transport
-    assert transport.ask("GET", "/v1/images") == transport.ask("GET", "/v1/images") == []
+    client = Client(f"unix:{tmp_path}/s", "token")
+    assert client.ask("GET", "images") == client.ask("GET", "images") == []
     assert len(taken) == 2
 
 
@@ -428,8 +428,8 @@ def test_wrong_arguments(tmp_path):
     for url in ("https://a.example", "http://a.example", "http://a.example:x", "http://:80"):
         with pytest.raises(demesne.InvalidRequest):
             Client(url)
-    transport = Client("http://[::1]:80").transport
-    assert (transport._host, transport._port) == ("::1", "80")
+    client = Client("http://[::1]:80")
+    assert (client._host, client._port) == ("::1", "80")
     before = listed()
     with pytest.raises(demesne.InvalidRequest, match="mode"):
         Sandbox(mounts={str(tmp_path): "all"})

@@ -13,21 +13,20 @@ from ._errors import (
     Conflict as Conflict, DemesneError as DemesneError, InvalidRequest as InvalidRequest, NotFound as NotFound,
     Refused as Refused, SandboxLost as SandboxLost, TooMany as TooMany, Unavailable as Unavailable,
 )
-from ._sandbox import (
-    Client as Client, CommandFailed as CommandFailed, Files as Files, Output as Output, Result as Result,
-    Sandbox as Sandbox, build as build,
-)
+from ._sandbox import CommandFailed as CommandFailed, Files as Files, Output as Output, Result as Result, Sandbox as Sandbox
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ._async import AsyncFiles as AsyncFiles, AsyncSandbox as AsyncSandbox
+    from ._client import Client as Client, build as build
 
 __version__ = "0.1.0"
+_LATER = {"AsyncFiles": "_async", "AsyncSandbox": "_async", "Client": "_client", "build": "_client"}  # their imports take long
 
 
-def __getattr__(name: str) -> type:
-    if name not in ("AsyncSandbox", "AsyncFiles"):
+def __getattr__(name: str) -> object:
+    from importlib import import_module
+
+    if name not in _LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from . import _async  # asyncio takes longer to import than the rest of the package
-
-    return getattr(_async, name)
+    return getattr(import_module("." + _LATER[name], __name__), name)

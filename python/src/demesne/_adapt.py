@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from ._async import AsyncSandbox
-from ._errors import raising as raising
+from ._errors import DemesneError, raising as raising
 
 CLOSED = "none.invalid"  # a rule for a name that does not exist: set_network may open the sandbox's network later
 MAX_ARCHIVE = 1 << 30  # bytes of a directory that is downloaded
@@ -48,11 +48,11 @@ def check_file(info: Mapping[str, Any] | None, path: str, reads: bool) -> int:
 
 
 async def pack(sandbox: AsyncSandbox, directory: str, *options: str) -> bytes:
-    """Returns a directory as a tar archive. options are those of tar. Raises ValueError above MAX_ARCHIVE bytes."""
+    """Returns a directory as a tar archive. options are for tar. Raises DemesneError above MAX_ARCHIVE bytes."""
     tar = ["tar", "-cf", "-", *options, "-C", directory, "."]
     done = await sandbox.run(tar, check=True, max_output=MAX_ARCHIVE)
     if done.truncated:
-        raise ValueError(f"{directory}: larger than {MAX_ARCHIVE} bytes: download parts of it")
+        raise DemesneError(f"{directory}: larger than {MAX_ARCHIVE} bytes: download parts of it")
     return done.stdout_bytes
 
 

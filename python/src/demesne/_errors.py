@@ -8,6 +8,9 @@ import json
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from typing import Any
+
+    Kinds = type[Exception] | tuple[type[Exception], ...]
 
 
 class DemesneError(Exception):
@@ -64,9 +67,11 @@ def of_answer(status: int, text: bytes) -> DemesneError:
 
 
 @contextlib.contextmanager
-def raising(made: Callable[[DemesneError], Exception], only: type[DemesneError] = DemesneError) -> Iterator[None]:
-    """Raises the framework's error that made returns in place of an error of demesne."""
+def raising(made: Callable[[Any], Exception], what: str = "", only: Kinds = DemesneError) -> Iterator[None]:
+    """Raises the framework's error that made returns in place of an error of demesne, or of the kinds that only names.
+    made gets the error, or with what a text that begins with it.
+    """
     try:
         yield
     except only as error:
-        raise made(error) from error
+        raise made(f"{what}: {error}" if what else error) from error

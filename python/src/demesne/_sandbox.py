@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from typing import Any
 
-    from ._http import Answer, Transport
+    from ._client import Answer, Client
 
 MAX_INPUT = 1 << 18  # characters of input within a request; more, and bytes, go by a file
 MAX_OUTPUT = 16 << 20  # bytes of each stream that Result keeps, unless its caller asks for another number
@@ -65,102 +65,22 @@ class CommandFailed(DemesneError):
         self.result = result
 
 
-class Client:
-    """A server. Without arguments it is the one on this user's socket, which starts with the first request and ends 10
-    seconds after the last client's connection. url, or $DEMESNE_URL, names another one: http://HOST:PORT or unix:PATH.
-    token, or $DEMESNE_TOKEN, is its token; without it the file of this user's server is read.
-    """
-
-    def __init__(self, url: str | None = None, token: str | None = None) -> None:
-        from ._http import Transport
-
-        self.transport = Transport(url, token)
-
-    def sandboxes(self, state: str | None = None, name: str | None = None) -> Iterator[dict[str, Any]]:
-        """All sandboxes, the newest first. state and name, a prefix, select some."""
-        page = self.transport.ask("GET", "sandboxes", limit=100, state=state, name=name)
-        yield from _all(page)
-        while page.get("next"):
-            page = self.transport.ask("GET", "sandboxes", limit=100, state=state, name=name, cursor=page["next"])
-            yield from _all(page)
-
-    def questions(self) -> list[dict[str, Any]]:
-        """Connections that wait for an answer: see the argument ask of Sandbox."""
-        return _all(self.transport.ask("GET", "egress", "questions"))
-
-    def answer(self, question: str, allow: bool) -> None:
-        """Answers a question. The answer becomes a rule of the sandbox. Raises NotFound if it no longer waits."""
-        self.transport.ask("POST", "egress", "questions", question, "allow" if allow else "deny")
-
-    def remove_group(self, group: str) -> None:
-        """Removes all sandboxes of a group, at the same time. A group without sandboxes is not an error."""
-        self.transport.remove("groups", group)
-
-    def images(self) -> list[dict[str, Any]]:
-        """The images of this machine."""
-        return _all(self.transport.ask("GET", "images"))
-
-    def pull(self, name: str) -> None:
-        """Downloads an image. Raises InvalidRequest for an unknown name, and Unavailable if its registry is silent."""
-        list(self.transport.open("POST", "images", "pull", name=name).events())
-
-    def close(self) -> None:
-        """Closes connections that no call uses."""
-        self.transport.close()
-
-
 _shared: Client | None = None
 
 
 def shared() -> Client:
     """The client of sandboxes that name none."""
     global _shared
-    if _shared is None:
-        _shared = Client()
+    from ._client import Client
+
+    _shared = _shared or Client()
     return _shared
 
 
-def build(
-    directory: str, tag: str, *, file: str = "", target: str = "", args: Mapping[str, str] | None = None,
-    no_cache: bool = False, pull: bool = False, client: Client | None = None,
-) -> str:
-    """Builds the Containerfile or Dockerfile in a directory, and returns the image's digest. tag is its name, such as
-    local/tools; file is the path of another Containerfile in the directory, target the last stage, and args has values
-    of ARGs. no_cache executes every step, and pull asks the registry for newer bases. If a step fails, InvalidRequest
-    has the end of the log.
-    """
-    import tarfile
-    import tempfile
-
-    transport, log = (client or shared()).transport, ""
-    values = [f"{key}={value}" for key, value in (args or {}).items()]
-    here = directory = os.path.realpath(directory)
-    with tempfile.TemporaryFile() as context:
-        if not transport.local:
-            here = None
-            with tarfile.open(fileobj=context, mode="w") as archive:
-                archive.add(directory, ".")
-            context.seek(0)
-        try:
-            for kind, data in transport.open(
-                "POST", "builds", content=context, context=here, tag=tag, file=file, target=target, arg=values,
-                no_cache="true" if no_cache else None, pull="true" if pull else None,
-            ).events():
-                if kind == "done":
-                    return data["digest"]
-                log = (log + data["message"] + "\n")[-2000:]
-        except InvalidRequest as error:
-            raise InvalidRequest((log + str(error))[-2000:], error.status) from error
-    raise SandboxLost("the build was lost: " + log)
-
-
-def _all(page: dict[str, Any]) -> list[dict[str, Any]]:
-    return page["items"] or []
-
-
-def _asks(about: str, method: str, *path: str, of: Callable[[Any], Any] = lambda answer: answer) -> Callable[..., Any]:
+def _asks(about: str, method: str, *path: str, items: bool = False) -> Callable[..., Any]:
     def call(self: Sandbox) -> Any:
-        return of(self._call(method, *path))
+        answer = self._call(method, *path)
+        return answer["items"] or [] if items else answer
 
     call.__doc__ = about
     return call
@@ -197,7 +117,7 @@ class Sandbox(AbstractContextManager["Sandbox"]):
         shown = [(os.path.realpath(path), os.path.abspath(path), mode) for path, mode in (mounts or {}).items()]
         rules = {"mode": network or "none", "allow": list(allow), "deny": list(deny), "ask": ask}
         client = client or shared()
-        self._adopt(client, True, client.transport.ask(
+        self._adopt(client, True, client.ask(
             "POST", "sandboxes", image=image, name=name, group=group, env=dict(env or {}), secrets=list(secrets),
             limits={key: value for key, value in limits.items() if value is not None}, ttl_seconds=ttl,
             mounts=[{"source": source, "target": target, "mode": mode} for source, target, mode in shown],
@@ -210,17 +130,17 @@ class Sandbox(AbstractContextManager["Sandbox"]):
         self.name: str = info.get("name", "")
         self.warnings: list[str] = info.get("warnings") or []
         self.files = Files(self)
-        self._end = weakref.finalize(self, _finalize, client.transport, self.id, os.getpid()) if owned else None
+        self._end = weakref.finalize(self, _finalize, client, self.id, os.getpid()) if owned else None
         return self
 
     @classmethod
     def connect(cls, id: str, client: Client | None = None) -> Sandbox:
         """Returns a sandbox by its id or name. It lives on after the object. Raises NotFound."""
         client = client or shared()
-        return cls.__new__(cls)._adopt(client, False, client.transport.ask("GET", "sandboxes", id))
+        return cls.__new__(cls)._adopt(client, False, client.ask("GET", "sandboxes", id))
 
     def _call(self, method: str, *path: str, **given: Any) -> Any:
-        return self.client.transport.ask(method, "sandboxes", self.id, *path, **given)
+        return self.client.ask(method, "sandboxes", self.id, *path, **given)
 
     # Commands
 
@@ -257,7 +177,7 @@ class Sandbox(AbstractContextManager["Sandbox"]):
             given = {"argv": ["sh", "-c", f'exec < {path}; rm {path}; exec "$@"', "sh", *argv]}
         given |= {"cwd": cwd, "env": env and dict(env), "user": user}
         given["timeout_ms"] = None if timeout is None else max(1, int(timeout * 1000))
-        return Output(self.client.transport.open("POST", "sandboxes", self.id, "exec", "stream", **given))
+        return Output(self.client.open("POST", "sandboxes", self.id, "exec", "stream", **given))
 
     # Its life
 
@@ -285,7 +205,7 @@ class Sandbox(AbstractContextManager["Sandbox"]):
         """
         if self._end:
             self._end.detach()
-        self.client.transport.remove("sandboxes", self.id)
+        self.client.remove("sandboxes", self.id)
 
     def __exit__(self, *_: object) -> None:
         self.kill()
@@ -297,10 +217,10 @@ class Sandbox(AbstractContextManager["Sandbox"]):
 
     usage = _asks("What it uses: memory_bytes, cache_bytes, cpu_seconds since its start, processes.", "GET", "usage")
     processes = _asks(
-        "Its processes: pid, parent, command, state, cpu_seconds, memory_bytes.", "GET", "processes", of=_all
+        "Its processes: pid, parent, command, state, cpu_seconds, memory_bytes.", "GET", "processes", items=True
     )
     receipt = _asks("What isolates it, as verified: level, layers and limits with their status.", "GET", "receipt")
-    changes = _asks("Files of its root that were added (A), modified (M) or deleted (D).", "GET", "changes", of=_all)
+    changes = _asks("Files of its root that were added (A), modified (M) or deleted (D).", "GET", "changes", items=True)
     network = _asks("Its rules of the network: mode, allow, deny and ask.", "GET", "egress")
 
     def set_limits(
@@ -312,7 +232,7 @@ class Sandbox(AbstractContextManager["Sandbox"]):
     # Directories with mode cow
 
     def _stopped(self, *arguments: str) -> str:
-        from ._http import cli
+        from ._client import cli
 
         self.stop()
         return cli(*arguments)
@@ -351,7 +271,7 @@ class Sandbox(AbstractContextManager["Sandbox"]):
 
     def decisions(self) -> list[dict[str, Any]]:
         """The decisions about its connections until now: host, port, verdict, reason and others."""
-        log = self.client.transport.open("GET", "sandboxes", self.id, "egress", "log", follow="false")
+        log = self.client.open("GET", "sandboxes", self.id, "egress", "log", follow="false")
         return [data for _, data in log.events() if "verdict" in data]
 
     def publish(self, port: int) -> str:
@@ -363,10 +283,10 @@ class Sandbox(AbstractContextManager["Sandbox"]):
         self._call("DELETE", "ports", str(port))
 
 
-def _finalize(transport: Transport, id: str, owner: int) -> None:
+def _finalize(client: Client, id: str, owner: int) -> None:
     if os.getpid() == owner:  # a copy of the object in a forked process removes nothing
         with suppress(DemesneError):  # its time to live ends it
-            transport.remove("sandboxes", id)
+            client.remove("sandboxes", id)
 
 
 class Output(AbstractContextManager["Output"]):
@@ -419,14 +339,14 @@ class Files:
     """
 
     def __init__(self, sandbox: Sandbox) -> None:
-        self._id, self._transport = sandbox.id, sandbox.client.transport
+        self._id, self._client = sandbox.id, sandbox.client
 
     def _ask(self, *path: str, **given: Any) -> Any:
-        return self._transport.ask("POST", "sandboxes", self._id, *path, **given)["data"]
+        return self._client.ask("POST", "sandboxes", self._id, *path, **given)["data"]
 
     def read(self, path: str) -> bytes:
         """Returns the content of a file of any size."""
-        return self._transport.call("GET", "sandboxes", self._id, "files", "raw", path=path)
+        return self._client.call("GET", "sandboxes", self._id, "files", "raw", path=path)
 
     def read_text(self, path: str) -> str:
         """Returns the content of a file as text. Raises UnicodeDecodeError if it is not UTF-8."""
@@ -435,7 +355,7 @@ class Files:
     def write(self, path: str, data: str | bytes) -> None:
         """Writes a file of any size, and the directories above it. A file that exists is replaced."""
         raw = data.encode() if isinstance(data, str) else bytes(data)
-        self._transport.call("PUT", "sandboxes", self._id, "files", "raw", content=raw, path=path)
+        self._client.call("PUT", "sandboxes", self._id, "files", "raw", content=raw, path=path)
 
     def edit(self, path: str, old: str, new: str, replace_all: bool = False) -> int:
         """Replaces text, and returns how often. Without replace_all the old text must be there once."""

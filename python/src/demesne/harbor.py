@@ -25,9 +25,9 @@ from harbor.models.task.config import NetworkMode, NetworkPolicy
 from harbor.models.trial.paths import EnvironmentPaths
 
 from ._adapt import CLOSED, address, pack, raising, unpack
-from ._async import AsyncSandbox, _away
+from ._async import AsyncSandbox, away
 from ._errors import DemesneError
-from ._sandbox import build
+from ._client import build
 
 PATHS = EnvironmentPaths()
 
@@ -75,8 +75,8 @@ class DemesneEnvironment(BaseEnvironment):
         image = self.task_env_config.docker_image
         if not image or not prebuilt(self.environment_dir, docker_image=image, force_build=force_build):
             image = f"local/harbor-{self.environment_id}"
-            with raising(lambda error: SandboxBuildFailedError(str(error))):
-                await _away(build, self.environment_dir, image)
+            with raising(SandboxBuildFailedError):
+                await away(build, self.environment_dir, image)
         sizes = (("memory", self._effective_memory_mb), ("disk", self._effective_storage_mb))
         wanted = self._rules(self.network_policy) | {key: size << 20 for key, size in sizes if size}
         wanted |= {"network": wanted.pop("mode"), "cpus": self._effective_cpus, "ttl": self._ttl}

@@ -20,9 +20,9 @@ from pydantic import BaseModel
 
 from . import _compose
 from ._adapt import Arguments, check_file, raising
-from ._async import AsyncSandbox, _away
+from ._async import AsyncSandbox, away
 from ._errors import DemesneError, InvalidRequest, NotFound, SandboxLost, Unavailable
-from ._sandbox import build
+from ._client import build
 
 WORKDIR = "/workspace"
 Config = SandboxEnvironmentConfigType | None
@@ -101,7 +101,7 @@ class DemesneSandboxEnvironment(SandboxEnvironment):
 
     async def write_file(self, file: str, contents: str | bytes) -> None:
         check_file(await self.sandbox.stat(file), file, reads=False)
-        with raising(lambda error: PermissionError(f"{file}: {error}")):
+        with raising(PermissionError, file):
             await self.sandbox.files.write(file, contents)
 
     @overload
@@ -112,7 +112,7 @@ class DemesneSandboxEnvironment(SandboxEnvironment):
         size = check_file(await self.sandbox.stat(file), file, reads=True)
         if size > SandboxEnvironmentLimits.MAX_READ_FILE_SIZE:
             raise OutputLimitExceededError(SandboxEnvironmentLimits.MAX_READ_FILE_SIZE_STR, None)
-        with raising(lambda error: PermissionError(f"{file}: {error}")):
+        with raising(PermissionError, file):
             data: bytes = await self.sandbox.files.read(file)
         return data.decode() if text else data
 
@@ -141,5 +141,5 @@ async def _services(config: Config) -> dict[str, tuple[DemesneConfig, list[str]]
             directory = os.path.realpath(built[0])
             name = uuid.uuid5(uuid.NAMESPACE_URL, os.path.join(directory, built[1])).hex
             arguments["image"] = f"local/inspect-{name}"
-            await _away(build, directory, arguments["image"], file=built[1])
+            await away(build, directory, arguments["image"], file=built[1])
     return {name: (DemesneConfig(**arguments), argv) for name, (arguments, _, argv) in services.items()}

@@ -11,10 +11,7 @@ import uuid
 from pathlib import Path
 from typing import Literal
 
-from agents.sandbox.errors import (
-    ExecTimeoutError, ExecTransportError, ExposedPortUnavailableError, WorkspaceArchiveReadError,
-    WorkspaceArchiveWriteError, WorkspaceReadNotFoundError, WorkspaceStartError,
-)
+from agents.sandbox import errors
 from agents.sandbox.manifest import Manifest
 from agents.sandbox.session import (
     BaseSandboxClient, BaseSandboxClientOptions, BaseSandboxSession, SandboxSession, SandboxSessionState,
@@ -62,16 +59,15 @@ class DemesneSession(BaseSandboxSession):
     ) -> ExecResult:
         argv = [str(part) for part in command]
         script = ["sh", "-c", 'cd "$0" 2>/dev/null; exec "$@"', self.state.manifest.root]
-        with raising(lambda error: ExecTransportError(command=argv, cause=error, message=str(error))):
+        with raising(lambda error: errors.ExecTransportError(command=argv, cause=error, message=str(error))):
             done = await self.sandbox.run(script + argv, timeout=timeout, user=_name(user))
         if done.reason == "timed-out":
-            raise ExecTimeoutError(command=argv, timeout_s=timeout)
+            raise errors.ExecTimeoutError(command=argv, timeout_s=timeout)
         return ExecResult(stdout=done.stdout_bytes, stderr=done.stderr_bytes, exit_code=done.exit_code)
 
     async def _resolve_exposed_port(self, port: int) -> ExposedPortEndpoint:
-        with raising(lambda error: ExposedPortUnavailableError(
-            port=port, exposed_ports=self.state.exposed_ports, reason="backend_unavailable", cause=error
-        )):
+        about = {"port": port, "exposed_ports": self.state.exposed_ports, "reason": "backend_unavailable"}
+        with raising(lambda error: errors.ExposedPortUnavailableError(**about, cause=error)):
             host, _, listen = (await self.sandbox.publish(port)).rpartition(":")
         return ExposedPortEndpoint(host=host, port=int(listen), tls=False)
 
@@ -79,16 +75,16 @@ class DemesneSession(BaseSandboxSession):
         if user is not None:
             await self._check_read_with_exec(path, user=user)
         where = (await self._validate_path_access(path)).as_posix()
-        with raising(lambda error: WorkspaceArchiveReadError(path=path, cause=error)):
-            with raising(lambda error: WorkspaceReadNotFoundError(path=path, cause=error), only=NotFound):
-                return io.BytesIO(await self.sandbox.files.read(where))
+        kinds = {NotFound: errors.WorkspaceReadNotFoundError}
+        with raising(lambda e: kinds.get(type(e), errors.WorkspaceArchiveReadError)(path=path, cause=e)):
+            return io.BytesIO(await self.sandbox.files.read(where))
 
     async def write(self, path: Path, data: io.IOBase, *, user: Account = None) -> None:
         if user is not None:
             await self._check_write_with_exec(path, user=user)
         payload = coerce_write_payload(path=path, data=data)
         where = (await self._validate_path_access(path, for_write=True)).as_posix()
-        with raising(lambda error: WorkspaceArchiveWriteError(path=path, cause=error)):
+        with raising(lambda error: errors.WorkspaceArchiveWriteError(path=path, cause=error)):
             await self.sandbox.files.write(where, payload.stream.read())
         if name := _name(user):
             await self.sandbox.run(["chown", name, where], check=True)
@@ -102,18 +98,14 @@ class DemesneSession(BaseSandboxSession):
     async def persist_workspace(self) -> io.IOBase:
         skip = [f"--exclude=./{path.as_posix()}" for path in sorted(self._persist_workspace_skip_relpaths())]
         root = self._workspace_root_path()
-        try:
+        with raising(lambda e: errors.WorkspaceArchiveReadError(path=root, context={"reason": str(e)}, cause=e)):
             return io.BytesIO(await pack(self.sandbox, root.as_posix(), *skip))
-        except (ValueError, DemesneError) as error:
-            raise WorkspaceArchiveReadError(path=root, context={"reason": str(error)}, cause=error) from error
 
     async def hydrate_workspace(self, data: io.IOBase) -> None:
-        root, raw = self._workspace_root_path(), data.read()
-        try:
+        root, raw, wrong = self._workspace_root_path(), data.read(), (ValueError, OSError, DemesneError)
+        with raising(lambda error: errors.WorkspaceArchiveWriteError(path=root, cause=error), only=wrong):
             validate_tar_bytes(raw, allow_external_symlink_targets=False)
             await unpack(self.sandbox, root.as_posix(), raw)
-        except (ValueError, OSError, DemesneError) as error:
-            raise WorkspaceArchiveWriteError(path=root, cause=error) from error
 
     async def _shutdown_backend(self) -> None:
         with contextlib.suppress(DemesneError):  # its time to live ends it
@@ -124,8 +116,8 @@ def _name(user: Account) -> str | None:
     return user.name if isinstance(user, User) else user
 
 
-def _starting(only: type[DemesneError] = DemesneError) -> contextlib.AbstractContextManager[None]:
-    return raising(lambda e: WorkspaceStartError(path=Path("/"), cause=e, message=f"make sandbox: {e}"), only)
+def _unmade(error: DemesneError) -> Exception:
+    return errors.WorkspaceStartError(path=Path("/"), cause=error, message=f"make sandbox: {error}")
 
 
 class DemesneSandboxClient(BaseSandboxClient[DemesneOptions]):
@@ -147,7 +139,7 @@ class DemesneSandboxClient(BaseSandboxClient[DemesneOptions]):
         return self._wrap_session(DemesneSession(sandbox, state))
 
     async def _made(self, options: DemesneOptions) -> AsyncSandbox:
-        with _starting():
+        with raising(_unmade):
             return await AsyncSandbox.create(**{key: getattr(options, key) for key in Arguments.model_fields})
 
     async def delete(self, session: SandboxSession) -> SandboxSession:
@@ -162,7 +154,7 @@ class DemesneSandboxClient(BaseSandboxClient[DemesneOptions]):
         if not isinstance(state, DemesneSessionState):
             raise TypeError("DemesneSandboxClient.resume expects a state of this client")
         try:
-            with _starting(only=Unavailable):
+            with raising(_unmade, only=Unavailable):
                 sandbox, found = await AsyncSandbox.connect(state.sandbox_id), True
         except NotFound:
             sandbox, found = await self._made(state.options), False

@@ -54,7 +54,7 @@ sys.stdin.buffer.read()
 for _ in range(100):
     try:
         left = list(client.sandboxes(name=sys.argv[1]))
-        for sandbox in left: client.transport.remove("sandboxes", sandbox["id"])
+        for sandbox in left: client.remove("sandboxes", sandbox["id"])
         calm = 0 if left else calm + 1
     except DemesneError: calm = 0
     if calm == 3: break
@@ -290,7 +290,7 @@ class _Node:
         for thread in self._threads:
             thread.join()
         for left in list(shared().sandboxes(name=self._prefix)):
-            shared().transport.remove("sandboxes", left["id"])
+            shared().remove("sandboxes", left["id"])
 
 
 def map(

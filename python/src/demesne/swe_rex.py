@@ -60,7 +60,6 @@ class DemesneDeployment(RemoteDeployment):
             await super().start()
             await self._answers(self._server)
         except BaseException as error:
-            self._runtime = None  # nothing answers its close
             await self.stop()
             if isinstance(error, (DemesneError, TimeoutError)):
                 raise DeploymentStartupError(str(error)) from error
@@ -79,14 +78,10 @@ class DemesneDeployment(RemoteDeployment):
 
     async def stop(self) -> None:
         """Ends the sandbox. It is no error if nothing was started."""
-        runtime, sandbox, server = self._runtime, self.sandbox, self._server
+        sandbox, server = self.sandbox, self._server
         self._runtime = self.sandbox = self._server = None
-        try:
-            if runtime and server and not server.done():
-                await runtime.close()
-        finally:
-            if sandbox:
-                with contextlib.suppress(DemesneError):  # its time to live ends it
-                    await sandbox.kill()
-            if server:
-                await asyncio.gather(server, return_exceptions=True)
+        if sandbox:
+            with contextlib.suppress(DemesneError):  # its time to live ends it
+                await sandbox.kill()
+        if server:
+            await asyncio.gather(server, return_exceptions=True)

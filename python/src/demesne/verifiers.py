@@ -59,7 +59,7 @@ class DemesneRuntime(Runtime):
     async def start(self) -> None:
         config, sizes = self.config, {"memory": self.config.memory, "disk": self.config.disk}
         limits = {key: int(size * (1 << 30)) for key, size in sizes.items() if size} | {"cpus": config.cpu}
-        with _trying("make sandbox"):
+        with raising(SandboxError, "make sandbox"):
             self._made = await AsyncSandbox.create(config.image, network=config.setup_network, ttl=config.ttl, **limits)
             await self.sandbox.files.make_dir(config.workdir)
         self.info.id = self.sandbox.id
@@ -71,7 +71,7 @@ class DemesneRuntime(Runtime):
             self._made = None
 
     async def run(self, argv: list[str], env: dict[str, str]) -> ProgramResult:
-        with _trying(f"run {argv[0]}"):
+        with raising(SandboxError, f"run {argv[0]}"):
             done = await self.sandbox.run(argv, env=self.process_env(env), cwd=self.config.workdir, user=self.user)
         if done.reason not in ("exited", "signaled", "timed-out"):
             raise SandboxError(f"run {argv[0]}: ended by {done.reason} {done.detail}")
@@ -88,12 +88,12 @@ class DemesneRuntime(Runtime):
     async def _read(self, path: str, max_bytes: int | None = None) -> bytes:
         if max_bytes is not None or self.user:
             return await super()._read(path, 1 << 30 if max_bytes is None else max_bytes)
-        with _trying(f"read {path!r}"):
+        with raising(SandboxError, f"read {path!r}"):
             return await self.sandbox.files.read(posixpath.join(self.config.workdir, path))
 
     async def write(self, path: str, data: bytes) -> None:
         path = posixpath.join(self.config.workdir, path)
-        with _trying(f"write {path!r}"):
+        with raising(SandboxError, f"write {path!r}"):
             await self.sandbox.files.write(path, data)
         if self.user:
             await self.with_user(None).run(["chown", self.user, path], {})
@@ -107,13 +107,9 @@ class DemesneRuntime(Runtime):
             if "*" not in self.config.allow:
                 hosts = [urlsplit(route).netloc for route in routes]
                 rules = {"allow": list(dict.fromkeys([*hosts, *self.config.allow]))}
-        with _trying("restrict the network"):
+        with raising(SandboxError, "restrict the network"):
             await self.sandbox.set_network(**rules)
 
     async def expose(self, port: int) -> str:
-        with _trying(f"publish port {port}"):
+        with raising(SandboxError, f"publish port {port}"):
             return f"http://{await self.sandbox.publish(port)}"
-
-
-def _trying(what: str) -> contextlib.AbstractContextManager[None]:
-    return raising(lambda error: SandboxError(f"{what}: {error}"))

@@ -4,8 +4,10 @@ longer to import than the rest of the package.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import pathlib
 import re
 import select
 import shutil
@@ -13,12 +15,13 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from http.client import HTTPConnection, HTTPException, HTTPResponse
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from ._errors import DemesneError, InvalidRequest, NotFound, SandboxLost, Unavailable, of_answer
+from ._errors import DemesneError, InvalidRequest, NotFound, SandboxLost, Unavailable, of_answer, raising
+from ._sandbox import shared
 
 LINGER = "10s"  # how long the server stays after its last client
 START = 60.0  # seconds that it may take to start
@@ -44,10 +47,12 @@ def cli(*arguments: str) -> str:
     return done.stdout
 
 
-class Transport:
-    """Connections to a server. It may be used by several threads.
+class Client:
+    """A server. Without arguments it is the one on this user's socket, which starts with the first request and ends 10
+    seconds after the last client's connection. url, or $DEMESNE_URL, names another one: http://HOST:PORT or unix:PATH.
+    token, or $DEMESNE_TOKEN, is its token; without it the file of this user's server is read.
 
-    Without a URL it uses the server on this user's socket, and starts it where none runs.
+    Several threads may use it. open, call and ask send requests that no other method has.
     """
 
     def __init__(self, url: str | None = None, token: str | None = None) -> None:
@@ -109,14 +114,11 @@ class Transport:
                     server = subprocess.Popen(argv, start_new_session=True, **how)
         raise Unavailable(f"start demesne serve: {said}")
 
-    def token(self) -> str:
-        try:
-            if not self._token:
-                with open(os.path.join(self._state, "token")) as file:
-                    self._token = file.read().strip()
-        except OSError as error:
-            raise Unavailable(f"read the server's token: {error}") from error
-        return self._token
+    def _authorization(self) -> str:
+        if not self._token:
+            with raising(Unavailable, "read the server's token", only=OSError):
+                self._token = pathlib.Path(self._state, "token").read_text().strip()
+        return "Bearer " + self._token
 
     def open(self, method: str, *path: str, content: Any = None, **given: Any) -> Answer:
         """Sends a request to a path below /v1. given is the query of GET and of a request with content, which is bytes or
@@ -130,7 +132,7 @@ class Transport:
         else:
             content = json.dumps(given)
         connection = self._idle_connection() or self._connect()
-        headers = {"Authorization": "Bearer " + self.token(), "Content-Type": kind}
+        headers = {"Authorization": self._authorization(), "Content-Type": kind}
         answer = Answer(self, connection)
         try:
             connection.request(method, url, content, headers)
@@ -164,6 +166,33 @@ class Transport:
         while connection := self._idle_connection():
             connection.close()
 
+    def sandboxes(self, state: str | None = None, name: str | None = None) -> Iterator[dict[str, Any]]:
+        """All sandboxes, the newest first. state and name, a prefix, select some."""
+        page: dict[str, Any] = {"next": None}
+        while "next" in page:
+            page = self.ask("GET", "sandboxes", limit=100, state=state, name=name, cursor=page["next"])
+            yield from page["items"] or []
+
+    def questions(self) -> list[dict[str, Any]]:
+        """Connections that wait for an answer: see the argument ask of Sandbox."""
+        return self.ask("GET", "egress", "questions")["items"] or []
+
+    def answer(self, question: str, allow: bool) -> None:
+        """Answers a question. The answer becomes a rule of the sandbox. Raises NotFound if it no longer waits."""
+        self.ask("POST", "egress", "questions", question, "allow" if allow else "deny")
+
+    def remove_group(self, group: str) -> None:
+        """Removes all sandboxes of a group, at the same time. A group without sandboxes is not an error."""
+        self.remove("groups", group)
+
+    def images(self) -> list[dict[str, Any]]:
+        """The images of this machine."""
+        return self.ask("GET", "images")["items"] or []
+
+    def pull(self, name: str) -> None:
+        """Downloads an image. Raises InvalidRequest for an unknown name, and Unavailable if its registry is silent."""
+        list(self.open("POST", "images", "pull", name=name).events())
+
     def call(self, method: str, *path: str, **given: Any) -> bytes:
         """Returns the body of the answer to a request: see open."""
         return b"".join(self.open(method, *path, **given).parts())
@@ -175,10 +204,42 @@ class Transport:
 
     def remove(self, *path: str) -> None:
         """Removes something. It is no error if it does not exist."""
-        try:
+        with contextlib.suppress(NotFound):
             self.call("DELETE", *path)
-        except NotFound:
-            pass
+
+
+def build(
+    directory: str, tag: str, *, file: str = "", target: str = "", args: Mapping[str, str] | None = None,
+    no_cache: bool = False, pull: bool = False, client: Client | None = None,
+) -> str:
+    """Builds the Containerfile or Dockerfile in a directory, and returns the image's digest. tag is its name, such as
+    local/tools; file is the path of another Containerfile in the directory, target the last stage, and args has values
+    of ARGs. no_cache executes every step, and pull asks the registry for newer bases. If a step fails, InvalidRequest
+    has the end of the log.
+    """
+    import tarfile
+    import tempfile
+
+    client, log = client or shared(), ""
+    values = [f"{key}={value}" for key, value in (args or {}).items()]
+    here = directory = os.path.realpath(directory)
+    with tempfile.TemporaryFile() as context:
+        if not client.local:
+            here = None
+            with tarfile.open(fileobj=context, mode="w") as archive:
+                archive.add(directory, ".")
+            context.seek(0)
+        try:
+            for kind, data in client.open(
+                "POST", "builds", content=context, context=here, tag=tag, file=file, target=target, arg=values,
+                no_cache="true" if no_cache else None, pull="true" if pull else None,
+            ).events():
+                if kind == "done":
+                    return data["digest"]
+                log = (log + data["message"] + "\n")[-2000:]
+        except InvalidRequest as error:
+            raise InvalidRequest((log + str(error))[-2000:], error.status) from error
+    raise SandboxLost("the build was lost: " + log)
 
 
 class Answer:
@@ -186,16 +247,14 @@ class Answer:
 
     response: HTTPResponse
 
-    def __init__(self, transport: Transport, connection: HTTPConnection) -> None:
-        self._transport, self._connection, self._socket = transport, connection, connection.sock
+    def __init__(self, client: Client, connection: HTTPConnection) -> None:
+        self._client, self._connection, self._socket = client, connection, connection.sock
 
     def close(self) -> None:
         """Closes the connection. A thread that reads from it gets SandboxLost."""
-        try:
+        with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)  # wakes the thread
-        except OSError:
-            pass
-        self._socket.close()
+        self._connection.close()
 
     def parts(self) -> Iterator[bytes]:
         """The parts of the body, as they arrive. After the last one the connection is kept, and else closed."""
@@ -211,7 +270,7 @@ class Answer:
         finally:
             self.response.close()
             if whole:
-                self._transport._idle.append(self._connection)
+                self._client._idle.append(self._connection)
             else:
                 self._connection.close()
 
