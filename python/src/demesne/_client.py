@@ -137,11 +137,10 @@ class Client:
         try:
             connection.request(method, url, content, headers)
             answer.response = connection.getresponse()
-        except OSError as error:
+        except (OSError, HTTPException) as error:
             connection.close()
-            raise SandboxLost(f"{method} {url}: {error}: {LOST}") from error
-        except HTTPException as error:
-            connection.close()
+            if isinstance(error, OSError):
+                raise SandboxLost(f"{method} {url}: {error}: {LOST}") from error
             raise Unavailable(f"the server does not speak HTTP: {error!r}") from error
         if answer.response.status >= 300:
             raise of_answer(answer.response.status, b"".join(answer.parts()))
@@ -222,17 +221,16 @@ def build(
 
     client, log = client or shared(), ""
     values = [f"{key}={value}" for key, value in (args or {}).items()]
-    here = directory = os.path.realpath(directory)
-    with tempfile.TemporaryFile() as context:
+    directory = os.path.realpath(directory)
+    with tempfile.TemporaryFile() as content:
         if not client.local:
-            here = None
-            with tarfile.open(fileobj=context, mode="w") as archive:
+            with tarfile.open(fileobj=content, mode="w") as archive:
                 archive.add(directory, ".")
-            context.seek(0)
+            content.seek(0)
         try:
             for kind, data in client.open(
-                "POST", "builds", content=context, context=here, tag=tag, file=file, target=target, arg=values,
-                no_cache="true" if no_cache else None, pull="true" if pull else None,
+                "POST", "builds", content=content, context=directory if client.local else None, tag=tag, file=file,
+                target=target, arg=values, no_cache="true" if no_cache else None, pull="true" if pull else None,
             ).events():
                 if kind == "done":
                     return data["digest"]
@@ -254,7 +252,7 @@ class Answer:
         """Closes the connection. A thread that reads from it gets SandboxLost."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)  # wakes the thread
-        self._connection.close()
+        self._socket.close()
 
     def parts(self) -> Iterator[bytes]:
         """The parts of the body, as they arrive. After the last one the connection is kept, and else closed."""

@@ -13,7 +13,7 @@ from typing import Any, Literal, overload
 
 from inspect_ai.util import (
     ExecResult, OutputLimitExceededError, SandboxConnection, SandboxEnvironment, SandboxEnvironmentConfigType,
-    SandboxEnvironmentLimits, SandboxUnavailableError, sandboxenv,
+    SandboxEnvironmentLimits as Limits, SandboxUnavailableError, sandboxenv,
 )
 from inspect_ai.util._sandbox.compose import COMPOSE_FILES, is_compose_yaml
 from pydantic import BaseModel
@@ -21,7 +21,7 @@ from pydantic import BaseModel
 from . import _compose
 from ._adapt import Arguments, check_file, raising
 from ._async import AsyncSandbox, away
-from ._errors import DemesneError, InvalidRequest, NotFound, SandboxLost, Unavailable
+from ._errors import InvalidRequest, NotFound, SandboxLost, Unavailable
 from ._client import build
 
 WORKDIR = "/workspace"
@@ -54,21 +54,20 @@ class DemesneSandboxEnvironment(SandboxEnvironment):
     ) -> dict[str, SandboxEnvironment]:
         group = f"inspect-{uuid.uuid4().hex[:12]}"
         services = await _services(config)
-        made: dict[str, SandboxEnvironment] = {}
+        made: dict[str, DemesneSandboxEnvironment] = {}
         try:
-            for name, (wanted, _) in services.items():
-                within = {"group": group, "name": name} if len(services) > 1 else {}
-                made[name if made else "default"] = cls(await AsyncSandbox.create(**wanted.model_dump(), **within))
-            for environment, (_, argv) in zip(made.values(), services.values()):
-                if argv:  # it ends with the sandbox, and its output is not read
-                    start = ["sh", "-c", '"$@" > /dev/null 2>&1 < /dev/null &', "sh", *argv]
-                    await environment.as_type(DemesneSandboxEnvironment).sandbox.run(start, check=True)
-        except BaseException as error:
-            await cls.sample_cleanup(task_name, config, made, True)
-            if isinstance(error, DemesneError):
-                raise SandboxUnavailableError(f"make sandbox: {error}") from error
+            with raising(SandboxUnavailableError, "make sandbox"):
+                for name, (wanted, _) in services.items():
+                    within = {"group": group, "name": name} if len(services) > 1 else {}
+                    made[name if made else "default"] = cls(await AsyncSandbox.create(**wanted.model_dump(), **within))
+                for environment, (_, argv) in zip(made.values(), services.values()):
+                    if argv:  # it ends with the sandbox, and its output is not read
+                        start = ["sh", "-c", '"$@" > /dev/null 2>&1 < /dev/null &', "sh", *argv]
+                        await environment.sandbox.run(start, check=True)
+        except BaseException:
+            await cls.sample_cleanup(task_name, config, {**made}, True)
             raise
-        return made
+        return {**made}
 
     @classmethod
     async def sample_cleanup(
@@ -85,7 +84,7 @@ class DemesneSandboxEnvironment(SandboxEnvironment):
         try:
             done = await self.sandbox.run(
                 cmd, input=input, cwd=posixpath.join(WORKDIR, cwd or ""), env=env, user=user, timeout=timeout,
-                max_output=SandboxEnvironmentLimits.MAX_EXEC_OUTPUT_SIZE,
+                max_output=Limits.MAX_EXEC_OUTPUT_SIZE,
             )
         except InvalidRequest as error:  # the program cannot be executed
             if "/" in cmd[0] and await self.sandbox.files.exists(cmd[0]):
@@ -96,7 +95,7 @@ class DemesneSandboxEnvironment(SandboxEnvironment):
         if done.reason == "timed-out":
             raise TimeoutError(f"command timed out after {timeout} seconds: {cmd[0]}")
         if done.truncated:
-            raise OutputLimitExceededError(SandboxEnvironmentLimits.MAX_EXEC_OUTPUT_SIZE_STR, done.stdout)
+            raise OutputLimitExceededError(Limits.MAX_EXEC_OUTPUT_SIZE_STR, done.stdout)
         return ExecResult(done.ok, done.exit_code, done.stdout, done.stderr)
 
     async def write_file(self, file: str, contents: str | bytes) -> None:
@@ -110,8 +109,8 @@ class DemesneSandboxEnvironment(SandboxEnvironment):
     async def read_file(self, file: str, text: Literal[False]) -> bytes: ...
     async def read_file(self, file: str, text: bool = True) -> str | bytes:
         size = check_file(await self.sandbox.stat(file), file, reads=True)
-        if size > SandboxEnvironmentLimits.MAX_READ_FILE_SIZE:
-            raise OutputLimitExceededError(SandboxEnvironmentLimits.MAX_READ_FILE_SIZE_STR, None)
+        if size > Limits.MAX_READ_FILE_SIZE:
+            raise OutputLimitExceededError(Limits.MAX_READ_FILE_SIZE_STR, None)
         with raising(PermissionError, file):
             data: bytes = await self.sandbox.files.read(file)
         return data.decode() if text else data
@@ -123,19 +122,17 @@ class DemesneSandboxEnvironment(SandboxEnvironment):
 
 async def _services(config: Config) -> dict[str, tuple[DemesneConfig, list[str]]]:
     """The sandboxes that a task asks for, with their commands: by an image, a Containerfile or a compose file."""
-    services: dict[str, _compose.Service] = {"default": ({}, None, [])}
     if isinstance(config, DemesneConfig):
         return {"default": (config, [])}
-    if isinstance(config, str) and is_compose_yaml(config):
+    if config is not None and not isinstance(config, str):
+        raise ValueError(f"{type(config).__name__}: not supported by demesne: name a file")
+    services: dict[str, _compose.Service] = {"default": ({"image": config}, None, [])}
+    if config and is_compose_yaml(config):
         services = _compose.read(config)
-    elif isinstance(config, str) and os.path.isfile(config):
+    elif config and os.path.isfile(config):
         if os.path.basename(config) not in DemesneSandboxEnvironment.config_files():
             raise ValueError(f"{config}: not supported by demesne: name an image, a Containerfile or a compose file")
         services = {"default": ({}, os.path.split(config), [])}
-    elif isinstance(config, str):
-        services = {"default": ({"image": config}, None, [])}
-    elif config is not None:
-        raise ValueError(f"{type(config).__name__}: not supported by demesne: name a file")
     for arguments, built, _ in services.values():
         if built:
             directory = os.path.realpath(built[0])
