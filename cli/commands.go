@@ -27,7 +27,7 @@ type group struct {
 // of one group only: the tables of flags of all commands cost as much as the start of the Go runtime.
 func groups() []group {
 	return []group{
-		{"Run", "run map", func() []app.Verb { return []app.Verb{run.Run(), run.Map()} }},
+		{"Run", "run map worker", func() []app.Verb { return []app.Verb{run.Run(), run.Map(), run.Worker()} }},
 		{"Run", "trust", one(server.Trust)},
 		{"Sandboxes", "create exec", func() []app.Verb { return []app.Verb{run.Create(), run.Exec()} }},
 		{"Sandboxes", "ssh", one(server.SSH)},

@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -264,10 +265,10 @@ func (j *Execution) tellOutput() {
 	}
 }
 
-// Interrupt ends a command as two INTs would: SIGTERM, and SIGKILL after killGrace.
-func (j *Execution) Interrupt() {
+// Interrupt ends a command as two INTs would: SIGTERM, and SIGKILL after grace, or else killGrace.
+func (j *Execution) Interrupt(grace time.Duration) {
 	j.Sig.Take(unix.SIGTERM)
-	time.AfterFunc(killGrace, func() { j.Sig.Insist(unix.SIGTERM) })
+	time.AfterFunc(cmp.Or(grace, killGrace), func() { j.Sig.Insist(unix.SIGTERM) })
 }
 
 // explain adds a hint to the error of a command that the sandbox does not have or cannot execute.

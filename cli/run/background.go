@@ -27,6 +27,8 @@ func (l jobLine) command() (app.Verb, []string) {
 		return Exec(), l.Exec
 	case l.Map != nil:
 		return Map(), l.Map
+	case l.Worker != nil:
+		return Worker(), l.Worker
 	}
 	return Run(), l.Run
 }
@@ -115,6 +117,14 @@ func (t *attendant) do(ctx context.Context, item jobs.Item, what json.RawMessage
 	if err := os.Chdir(line.Dir); err != nil {
 		return nil, fmt.Errorf("go to %q: %w", line.Dir, fsutil.Reason(err))
 	}
+	if line.Worker != nil {
+		return again(ctx, errs, func() (*runner.Result, error) { return t.once(ctx, item, line, out, errs) })
+	}
+	return t.once(ctx, item, line, out, errs)
+}
+
+// once does it once.
+func (t *attendant) once(ctx context.Context, item jobs.Item, line jobLine, out, errs io.Writer) (*runner.Result, error) {
 	in, err := os.Open(os.DevNull)
 	if err != nil {
 		return nil, err
@@ -126,7 +136,7 @@ func (t *attendant) do(ctx context.Context, item jobs.Item, what json.RawMessage
 	mine.Verb = c.Name
 	o := &runOptions{Options: launch.Options{App: &mine}}
 	flags, prepare := o.Flags, o.newRun
-	each := &mapOptions{}
+	each, kept := &mapOptions{}, &workerOptions{}
 	switch c.Name {
 	case "exec":
 		exec := &execOptions{*o}
@@ -136,13 +146,21 @@ func (t *attendant) do(ctx context.Context, item jobs.Item, what json.RawMessage
 		each.runOptions = *o
 		o, flags = &each.runOptions, each.Flags
 		prepare = func(args []string) (*command, error) { return o.newRun(withItem(args, item.Text)) }
+	case "worker":
+		mine.Verb = "run"
+		kept.runOptions, kept.grace = *o, workerGrace
+		o, flags = &kept.runOptions, kept.Flags
+		prepare = func(args []string) (*command, error) { return o.newRun(kept.argv(args, item.Text)) }
 	}
 	args, err = c.With(flags()).Parse(args)
 	if err == nil {
 		err = o.Network.FindSecrets(&mine.Console)
 	}
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, err
+	case kept.hands.poll != nil:
+		return kept.take(ctx, line.Worker, out, errs)
 	}
 	out, errs, done, err := each.into(item.N, out, errs)
 	if err != nil {
@@ -168,7 +186,7 @@ func (t *attendant) do(ctx context.Context, item jobs.Item, what json.RawMessage
 		return nil, err
 	}
 	defer r.Sig.Stop() // a later signal is for another item
-	defer context.AfterFunc(ctx, r.Interrupt)()
+	defer context.AfterFunc(ctx, func() { r.Interrupt(kept.grace) })()
 	if _, err = r.finish(); err == nil && r.Result == nil {
 		err = errors.New("interrupted before the start")
 	}

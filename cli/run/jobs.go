@@ -315,10 +315,11 @@ const AttendVerb = "attend-job"
 // stores its jobs in another form.
 type jobLine struct {
 	jobs.Traits
-	Dir  string   `json:"dir"`
-	Run  []string `json:"run,omitempty"`  // arguments of demesne run
-	Exec []string `json:"exec,omitempty"` // or arguments of demesne exec
-	Map  []string `json:"map,omitempty"`  // or arguments of demesne map
+	Dir    string   `json:"dir"`
+	Run    []string `json:"run,omitempty"`    // arguments of demesne run
+	Exec   []string `json:"exec,omitempty"`   // or arguments of demesne exec
+	Map    []string `json:"map,omitempty"`    // or arguments of demesne map
+	Worker []string `json:"worker,omitempty"` // or arguments of demesne worker
 }
 
 // jobTool adds to app the steps that the commands about background jobs share.
@@ -369,6 +370,8 @@ func (t jobTool) launch(o *runOptions, start func(store *jobs.Store, self string
 		line.Exec = o.Args
 	case "map":
 		line.Map = o.Args
+	case "worker":
+		line.Worker = o.Args
 	default:
 		line.Run = o.Args
 	}

@@ -55,13 +55,16 @@ type mapOptions struct {
 }
 
 func (o *mapOptions) Flags() cmdline.Flags {
-	of := slices.DeleteFunc(o.runOptions.Flags(), func(f cmdline.Flag) bool {
-		return slices.Contains([]string{"interactive", "tty", "commands", "continue-on-error", "key", "replace", "queue", "ttl", "max-age", "pause-idle",
-			"name", "publish", "group", "ask", "out", "json", "trace", "manifest", "no-config"}, f.Long)
-	})
-	return append(of,
+	return append(forMany(o.runOptions.Flags()),
 		cmdline.Flag{Group: app.GroupCommand, Long: "parallel", Arg: "N", Set: o.setParallel, Help: "run at most N items at once (default the number of processors; with --on slurm, as many as the cluster allows)"},
 		cmdline.Flag{Group: app.GroupResult, Long: "output", Arg: "DIR", Complete: cmdline.Directory, Set: o.setOutput, Help: "write the output of item N below DIR/N"})
+}
+
+// forMany returns the flags that suit many sandboxes at once.
+func forMany(flags cmdline.Flags, not ...string) cmdline.Flags {
+	not = append(not, "interactive", "tty", "commands", "continue-on-error", "key", "replace", "queue", "ttl", "max-age", "pause-idle",
+		"name", "publish", "group", "ask", "out", "json", "trace", "manifest", "no-config")
+	return slices.DeleteFunc(flags, func(f cmdline.Flag) bool { return slices.Contains(not, f.Long) })
 }
 
 func (o *mapOptions) setParallel(s string) (err error) {
