@@ -1,11 +1,14 @@
 package integration
 
 import (
+	"crypto/rand"
 	"crypto/tls"
+	"crypto/x509"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"io"
+	"math/big"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -257,13 +260,28 @@ func executor(n *internet, output chan<- string) http.Handler {
 	return mux
 }
 
+// leaf returns a certificate for names that the authority ca signed: rustls takes no authority's own one from a server.
+func leaf(t testing.TB, ca tls.Certificate, names ...string) tls.Certificate {
+	t.Helper()
+	parent, err := x509.ParseCertificate(ca.Certificate[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	tmpl := &x509.Certificate{SerialNumber: big.NewInt(2), DNSNames: names, NotBefore: parent.NotBefore, NotAfter: parent.NotAfter, KeyUsage: x509.KeyUsageDigitalSignature}
+	der, err := x509.CreateCertificate(rand.Reader, tmpl, parent, parent.PublicKey, ca.PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: ca.PrivateKey}
+}
+
 // TestWorkerCodex serves environments of OpenAI's agents with the real codex exec-server.
 func TestWorkerCodex(t *testing.T) {
 	onInternet(t, func(n *internet) {
 		n.keepsJobs()
 		found, _ := filepath.Glob(programsDir() + "/node_modules/@openai/codex-linux-*/vendor/*/bin/codex")
 		need(n, len(found) == 1, "integration/agents.sh")
-		cert := n.trusted("8.3.3.3 api.openai.com codex-cloud-environments.chatgpt.com\n")
+		cert := leaf(n, n.trusted("8.3.3.3 api.openai.com codex-cloud-environments.chatgpt.com\n"), "api.openai.com", "codex-cloud-environments.chatgpt.com")
 		output := make(chan string, 99)
 		server := &http.Server{Handler: executor(n, output)}
 		n.Cleanup(func() { server.Close() })
