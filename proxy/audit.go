@@ -14,7 +14,7 @@ type Record struct {
 	Version int       `json:"version"` // version of this format, see [LogVersion]
 	Time    time.Time `json:"time"`
 	Sandbox string    `json:"sandbox,omitempty"`
-	Via     string    `json:"via"` // connect, socks, http, name, dns, accept, policy, route
+	Via     string    `json:"via"` // connect, socks, http, name, host, dns, accept, policy, route
 	Host    string    `json:"host"`
 	Port    uint16    `json:"port,omitempty"`
 	Request string    `json:"request,omitempty"` // method and path, if they can be read; the type of a DNS query

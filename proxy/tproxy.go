@@ -8,7 +8,7 @@ import (
 	"demesne/proxy/policy"
 )
 
-// serveNamed serves one connection to an address that stands for a name.
+// serveNamed serves one connection to an address that stands for a name, or to a port of the host's loopback.
 func (p *Proxy) serveNamed(c *net.TCPConn) {
 	p.serveAddress(c, c.LocalAddr().(*net.TCPAddr).AddrPort())
 }
@@ -41,6 +41,9 @@ func (p *Proxy) serveAddress(c *net.TCPConn, to netip.AddrPort) {
 }
 
 func (p *Proxy) askNamed(local netip.AddrPort) *flow {
+	if local.Addr().IsLoopback() { // a port of the host
+		return p.ask("host", policy.Query{Addr: local.Addr(), Port: local.Port()})
+	}
 	name, ok := p.names.name(local.Addr())
 	if !ok {
 		p.flows.Add(1)

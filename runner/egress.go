@@ -68,6 +68,9 @@ type Egress struct {
 	PackageAgeExcept []string          `json:"package_age_except,omitempty"`
 	Registries       map[string]string `json:"registries,omitempty"` // hosts of mirrors, and the kind of each: see policy.Registry
 
+	// HostPorts are ports at which the sandbox reaches the host's 127.0.0.1 as its own, if a rule allows 127.0.0.1:PORT. Not with Group.
+	HostPorts []uint16 `json:"host_ports,omitempty"`
+
 	Routes []Route  `json:"routes,omitempty"` // HTTP services that the proxy provides on the sandbox's loopback
 	Listen []uint16 `json:"listen,omitempty"` // ports of a OneShot sandbox's loopback that the caller serves: see [client.Sandbox.Listener]
 }

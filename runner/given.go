@@ -62,6 +62,7 @@ func (spec Spec) Arguments() []Argument {
 		add("package age", e.PackageAge.timeWord())
 		add("routes", RouteWords(e.Routes))
 		add("listeners", listenWords(e.Listen))
+		add("host ports", listenWords(e.HostPorts))
 	}
 	return all
 }

@@ -43,6 +43,8 @@ type Egress struct {
 	Group   string         // see runner.Egress; any mode may have one
 	Aliases []string       // see runner.Egress
 	Listen  []uint16       // see runner.Egress; any mode may have them
+
+	HostPorts []uint16 // see runner.Egress; Allow has the rule for each
 }
 
 // anyway reports whether e needs a gateway whatever the mode: for services on the sandbox's loopback, or for a group.
@@ -122,7 +124,7 @@ func (g *egressResolver) settings(ctx context.Context, e Egress) (*runner.Egress
 	if err := g.aged(&to, e); err != nil {
 		return nil, r, err
 	}
-	to.Routes, to.Listen, to.Group, to.Aliases = e.Routes, e.Listen, e.Group, e.Aliases
+	to.Routes, to.Listen, to.Group, to.Aliases, to.HostPorts = e.Routes, e.Listen, e.Group, e.Aliases, e.HostPorts
 	return &to, r, nil
 }
 

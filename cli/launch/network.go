@@ -34,6 +34,7 @@ type Network struct {
 	packageAge     time.Duration // 0: any
 	ageExcept      []string
 	Publish        []runner.Port
+	hostPorts      []uint16
 	secrets        map[string]*secret
 	order          []string // names of secrets, in the order of their flags
 	found          []runner.Secret
@@ -62,6 +63,8 @@ func (n *Network) Flags() cmdline.Flags {
 			Help: "allow --egress open together with inputs: the command can send them anywhere"},
 		{Group: app.GroupNetwork, Long: "publish", Arg: "[ADDR:]PORT:INSIDE", Repeat: true, Set: n.addPublish,
 			Help: "listen on this machine, and forward to port INSIDE of the sandbox; ADDR:PORT can be unix:PATH (default ADDR 127.0.0.1)"},
+		{Group: app.GroupNetwork, Long: "host-port", Arg: "127.0.0.1:PORT", Repeat: true, Set: n.addHostPort,
+			Help: "let the command reach this port of this machine's loopback, at the same address; the server there obeys the command"},
 	}
 }
 
@@ -129,6 +132,16 @@ func (n *Network) addPublish(s string) error {
 	return nil
 }
 
+// addHostPort allows a port of the host's loopback, and makes the sandbox's own loopback lead there.
+func (n *Network) addHostPort(s string) error {
+	at, err := netip.ParseAddrPort(s)
+	if err != nil || at.Port() == 0 || at.Addr() != netip.AddrFrom4([4]byte{127, 0, 0, 1}) {
+		return errors.New("not 127.0.0.1:PORT")
+	}
+	n.hostPorts, n.Allow = append(n.hostPorts, at.Port()), append(n.Allow, s)
+	return nil
+}
+
 func listenAt(s string) (string, error) {
 	if path, ok := strings.CutPrefix(s, "unix:"); ok {
 		if path == "" {
@@ -162,7 +175,7 @@ func parsePort(s string) (uint16, bool) {
 
 // egress returns the egress options for package session.
 func (n *Network) egress() session.Egress {
-	e := session.Egress{Mode: n.Mode, File: n.File, Allow: n.Allow, Deny: n.deny, GoProxy: n.goProxy, Learn: n.Learn, OpenWithInputs: n.openWithInputs, Group: n.Group,
+	e := session.Egress{Mode: n.Mode, File: n.File, Allow: n.Allow, Deny: n.deny, GoProxy: n.goProxy, Learn: n.Learn, OpenWithInputs: n.openWithInputs, Group: n.Group, HostPorts: n.hostPorts,
 		PackageAge: n.packageAge, PackageAgeExcept: n.ageExcept}
 	if n.Ask {
 		e.Ask = n.waits()

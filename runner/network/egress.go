@@ -23,6 +23,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -45,6 +46,7 @@ type Egress struct {
 	listeners ipc.Files      // for the caller, until it has them
 	ports     []uint16       // served by name, on a kernel without tproxy
 	ported    []*os.File     // the sockets of ports
+	hosts     []*os.File     // the sockets of HostPorts: the address at which a connection arrives is the one to reach
 	done      chan struct{}  // closed when the proxy has answered; nil before Begin
 	serves    bool           // Begin passed the sockets
 	session   *proxyclient.ProxySession
@@ -186,7 +188,7 @@ func (w *Egress) sockets(named []*os.File) proxyclient.Sockets {
 		files[proxyclient.FileGo] = w.golang
 	}
 	maps.Copy(files, w.routes)
-	return proxyclient.Sockets{Listen: proxyclient.Listen{NoIPv6: w.gateway.IPv6Err != nil}, Files: files, Named: named}
+	return proxyclient.Sockets{Listen: proxyclient.Listen{NoIPv6: w.gateway.IPv6Err != nil}, Files: files, Named: slices.Concat(named, w.hosts)}
 }
 
 func (w *Egress) addListener(name string, l *os.File) {
@@ -215,7 +217,7 @@ func (w *Egress) Close() {
 		f.Close()
 	}
 	w.mu.Unlock()
-	for _, f := range append(w.ported, w.golang) {
+	for _, f := range slices.Concat(w.ported, w.hosts, []*os.File{w.golang}) {
 		f.Close() // Close of a nil *os.File does nothing
 	}
 	closeAll(w.routes)

@@ -19,11 +19,15 @@ func admitListen(spec *runner.Spec) error {
 	if len(e.Listen) > 0 && spec.Lifetime == runner.Persistent {
 		return ipc.Errorf(ipc.CodeInvalid, "listen in sandbox: a persistent sandbox has no listeners of its caller")
 	}
-	if len(e.Listen) > listenMost {
-		return ipc.Errorf(ipc.CodeInvalid, "listen in sandbox: %d ports; at most %d are possible", len(e.Listen), listenMost)
+	if n := max(len(e.Listen), len(e.HostPorts)); n > listenMost {
+		return ipc.Errorf(ipc.CodeInvalid, "listen in sandbox: %d ports; at most %d are possible", n, listenMost)
 	}
-	for i, port := range e.Listen {
-		taken := port == 0 || e.GoProxy && port == goProxy.Port() || slices.Contains(e.Listen[:i], port) ||
+	if len(e.HostPorts) > 0 && e.Group != "" { // whose members would reach them too
+		return ipc.Errorf(ipc.CodeInvalid, "reach port %d of this machine: not from a sandbox in a group, such as one with a Docker socket", e.HostPorts[0])
+	}
+	all := slices.Concat(e.Listen, e.HostPorts)
+	for i, port := range all {
+		taken := port == 0 || e.GoProxy && port == goProxy.Port() || slices.Contains(all[:i], port) ||
 			slices.ContainsFunc(e.Routes, func(r runner.Route) bool { return r.Port == port })
 		if taken {
 			return ipc.Errorf(ipc.CodeInvalid, "listen on port %d of sandbox: not a port, or in use there", port)
@@ -32,7 +36,7 @@ func admitListen(spec *runner.Spec) error {
 	return nil
 }
 
-// listen makes the caller's listeners, before any process of the sandbox exists. Only the loopback interface of the
+// listen makes the listeners of the caller and of HostPorts, before any process of the sandbox exists. Only the loopback interface of the
 // sandbox's own network namespace leads to them.
 func (w *Egress) listen() error {
 	for _, port := range w.asked.Listen {
@@ -41,6 +45,13 @@ func (w *Egress) listen() error {
 			return err
 		}
 		w.addListener(api.FileListen(port), l)
+	}
+	for _, port := range w.asked.HostPorts {
+		l, err := w.gateway.Sandbox.Listen(loopback(port))
+		if err != nil {
+			return err
+		}
+		w.hosts = append(w.hosts, l)
 	}
 	return nil
 }

@@ -117,6 +117,8 @@ func serviceOf(e runner.Egress) supervisor.Where {
 			return proxyclient.FileRoute(port), 0
 		case local && slices.Contains(e.Listen, port):
 			return api.FileListen(port), 0
+		case to.Addr() == goProxy.Addr() && slices.Contains(e.HostPorts, port):
+			return proxyclient.FileNamed + to.String(), 0
 		case local || to.Addr() == netns.ProxyAddr().Addr():
 			return "", unix.ECONNREFUSED
 		}

@@ -22,7 +22,7 @@ func ShapeOf(spec runner.Spec, egress *runner.Egress) (shape string, rest runner
 	}
 	if egress != nil {
 		// The authorities of secrets and of the caller are among the tree's files; listeners are made before PID 1.
-		if len(egress.Secrets) > 0 || egress.PackageAge > 0 || len(egress.Trust.PEM) > 0 || len(egress.Listen) > 0 || egress.Group != "" {
+		if len(egress.Secrets) > 0 || egress.PackageAge > 0 || len(egress.Trust.PEM) > 0 || len(egress.Listen)+len(egress.HostPorts) > 0 || egress.Group != "" {
 			return "", spec, false
 		}
 		rest.Egress = &runner.Egress{GoProxy: egress.GoProxy, Trust: egress.Trust}
