@@ -112,8 +112,8 @@ func TestKubernetes(t *testing.T) {
 	c := kubernetesCluster(t)
 	t.Run("run", func(t *testing.T) {
 		r := c.demesne("run", "--on", "kubernetes", "--env", "WORD", "--", "sh", "-c",
-			`printf '%s|' "$@"; printf 'a\000b'; echo "$WORD ${DEMESNE_TEST_SECRET-none}" >&2; exit 7`, "sh", "a b", "$(id)", "'%", "line\nline")
-		if r.code != 7 || r.stdout != "a b|$(id)|'%|line\nline|a\x00b" || r.stderr != "word none\n" {
+			`printf '%s|' "$@"; printf 'a\000b'; echo "$WORD ${DEMESNE_TEST_SECRET-none}" >&2; exit 7`, "sh", "a b", "$(id)", "'%", "line\nline", "$(HOME) $$")
+		if r.code != 7 || r.stdout != "a b|$(id)|'%|line\nline|$(HOME) $$|a\x00b" || r.stderr != "word none\n" {
 			t.Errorf("%+v", r)
 		}
 	})
@@ -160,6 +160,8 @@ func TestKubernetes(t *testing.T) {
 		}
 	})
 	t.Run("signal", c.interrupt)
+	t.Run("map", func(t *testing.T) { kubernetesMap(t, c) })
+	t.Run("agent", func(t *testing.T) { kubernetesAgent(t, c) })
 	t.Run("refused", func(t *testing.T) { c.kubernetesRefusals(t) })
 	t.Run("manifests", func(t *testing.T) { c.kubernetesManifests(t) })
 	t.Run("document", func(t *testing.T) {

@@ -66,7 +66,25 @@ func program() *cmdline.Program {
 // stored is a job of this program on disk. Jobs of the MCP server have only the request.
 type stored struct {
 	agents.Request
-	Out string `json:",omitempty"` // see agentcmd.Options
+	Out   string   `json:",omitempty"` // see agentcmd.Options
+	Files []string `json:",omitempty"` // inputs that become agents.Request's on the machine of the job
+}
+
+// resolve finds the paths of a command line.
+func (j *stored) resolve() (err error) {
+	if j.Inputs, err = session.ParseInputs(j.Files, nil); err != nil {
+		return err
+	}
+	j.Files = nil
+	if j.Out != "" {
+		if j.Out, err = absolute(j.Out); err != nil {
+			return err
+		}
+	}
+	if j.Workspace != "" {
+		j.Workspace, err = absolute(j.Workspace)
+	}
+	return err
 }
 
 // run runs an agent for a person.
@@ -85,21 +103,13 @@ func (f *console) run(args []string, research bool) (int, error) {
 	case len(rest) == 0 || strings.TrimSpace(rest[0]) == "":
 		return 0, text.Hinted(errors.New("prompt is required"), "demesne %s --help shows examples", line.Name)
 	}
-	job := stored{o.Request, o.Out}
+	job := stored{o.Request, o.Out, o.Inputs}
 	job.Prompt, job.Research = rest[0], research
 	if job.Script != "" && job.Model != "" {
 		return 0, errors.New("--script: cannot be combined with --model, as no model is asked")
 	}
-	if job.Inputs, err = session.ParseInputs(o.Inputs, nil); err != nil {
-		return 0, err
-	}
-	if o.Out != "" {
-		if job.Out, err = absolute(o.Out); err != nil {
-			return 0, err
-		}
-	}
-	if job.Workspace != "" {
-		if job.Workspace, err = absolute(job.Workspace); err != nil {
+	if !places.Remote(o.On) {
+		if err := job.resolve(); err != nil {
 			return 0, err
 		}
 	}
@@ -126,15 +136,8 @@ func (f *console) run(args []string, research bool) (int, error) {
 
 // start starts a job. In the background it prints its id; otherwise it copies the output, and a signal cancels the job.
 func (f *console) start(job stored, o *agentcmd.Options) (int, error) {
-	catalog, err := f.catalog()
+	names, err := f.checkStart(job, o.On)
 	if err != nil {
-		return 0, err
-	}
-	agent, err := chooser(catalog, runner.FrontendCLI)(job.Request.Tool(), job.Request)
-	if err != nil {
-		return 0, err
-	}
-	if _, err := workspace.Open(job.Workspace, ""); err != nil {
 		return 0, err
 	}
 	argv, err := client.FindFrontend("agent")
@@ -146,14 +149,6 @@ func (f *console) start(job stored, o *agentcmd.Options) (int, error) {
 	store, err := s.Jobs()
 	if err != nil {
 		return 0, err
-	}
-	names := []string{mcp.VarResearch, varAllowlist}
-	if o.On != "" {
-		of, err := catalog.Elsewhere(agent)
-		if err != nil {
-			return 0, fmt.Errorf("--on: %w", err)
-		}
-		names = append(names, of...)
 	}
 	ctx := procself.Ending()
 	j, err := places.Start(ctx, store, o.On, append(argv, "attend-job"), names, places.Needs{Memory: max(job.Limits.Memory, 0), Time: job.Timeout}, job)
@@ -177,8 +172,59 @@ func (f *console) start(job stored, o *agentcmd.Options) (int, error) {
 	return j.Result.ExitCode, nil
 }
 
+// checkStart refuses a job that could not run. It returns the names of variables that the job needs. A machine that does not see this
+// one's files has agents, credentials and rules of its own.
+func (f *console) checkStart(job stored, on string) (names []string, err error) {
+	if places.Remote(on) {
+		_, err := f.research(job)
+		return nil, err
+	}
+	catalog, err := f.catalog()
+	if err != nil {
+		return nil, err
+	}
+	agent, err := chooser(catalog, runner.FrontendCLI)(job.Request.Tool(), job.Request)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := workspace.Open(job.Workspace, ""); err != nil {
+		return nil, err
+	}
+	names = []string{mcp.VarResearch, varAllowlist}
+	if on == "" {
+		return names, nil
+	}
+	of, err := catalog.Elsewhere(agent)
+	if err != nil {
+		return nil, fmt.Errorf("--on: %w", err)
+	}
+	return append(names, of...), nil
+}
+
+// research returns the operator's rule for research, and refuses a job that it forbids.
+func (f *console) research(job stored) (mcp.Research, error) {
+	research, err := mcp.ParseResearch(f.Getenv(mcp.VarResearch))
+	if err == nil && job.Research && research == mcp.ResearchOff {
+		err = mcp.ErrNoResearch
+	}
+	return research, err
+}
+
 // attend is the main function of a job's process.
 func (f *console) attend(args []string) (int, error) {
+	if len(args) == 2 && args[0] == places.RemoteWord {
+		return places.AttendRemote(context.Background(), args[1], f.Stdout, func(ctx context.Context, what json.RawMessage, out, errs io.Writer) (*runner.Result, error) {
+			var job stored
+			err := json.Unmarshal(what, &job)
+			if err == nil {
+				err = job.resolve()
+			}
+			if err != nil {
+				return nil, fmt.Errorf("read job: %w", err)
+			}
+			return f.report(ctx, runner.FrontendCLI, job, "", out, errs)
+		})
+	}
 	if len(args) != 1 {
 		return 0, errors.New("needs the id of a job")
 	}
@@ -206,16 +252,21 @@ func (f *console) attend(args []string) (int, error) {
 			defer leave()
 			job.Limits = job.Limits.Over(allocation)
 		}
-		v := newView(out, errs, false, cmdline.Terminal{})
-		res, err := f.do(ctx, j.Frontend, job, s.DirectoryOf(j), v.show)
-		if res == nil {
-			return nil, err
-		}
-		if err == nil {
-			v.answer(res)
-		}
-		return res.Result, err
+		return f.report(ctx, j.Frontend, job, s.DirectoryOf(j), out, errs)
 	})
+}
+
+// report is do with the output of a job.
+func (f *console) report(ctx context.Context, front runner.Frontend, job stored, dir string, out, errs io.Writer) (*runner.Result, error) {
+	v := newView(out, errs, false, cmdline.Terminal{})
+	res, err := f.do(ctx, front, job, dir, v.show)
+	if res == nil {
+		return nil, err
+	}
+	if err == nil {
+		v.answer(res)
+	}
+	return res.Result, err
 }
 
 // request runs the agent of one line on stdin, and prints events until its result. args has the namespace of the caller,
@@ -299,12 +350,9 @@ func (f *console) do(ctx context.Context, front runner.Frontend, job stored, dir
 	if err != nil {
 		return nil, err
 	}
-	research, err := mcp.ParseResearch(f.Getenv(mcp.VarResearch))
-	switch {
-	case err != nil:
+	research, err := f.research(job)
+	if err != nil {
 		return nil, err
-	case job.Research && research == mcp.ResearchOff:
-		return nil, mcp.ErrNoResearch
 	}
 	if err := checkNames(job.Inputs); err != nil {
 		return nil, err

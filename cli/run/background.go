@@ -16,6 +16,7 @@ import (
 	"demesne/internal/fsutil"
 	"demesne/internal/text"
 	"demesne/runner"
+	"demesne/runner/client"
 	"demesne/runner/jobs"
 	"demesne/session"
 )
@@ -37,8 +38,8 @@ func (l jobLine) command() (app.Verb, []string) {
 // that does not see this one's files the words are jobs.RemoteWord and the job's request.
 func Attend(a *app.App, id string, more ...string) int {
 	t := attendant{jobTool: jobTool{a}}
-	if id == jobs.RemoteWord && len(more) == 1 {
-		return t.remote(more[0])
+	if id == jobs.RemoteWord && len(more) > 0 {
+		return t.remote(more)
 	}
 	defer func() { t.leave() }()
 	of := jobs.Share{Of: 1}
@@ -48,24 +49,27 @@ func Attend(a *app.App, id string, more ...string) int {
 	}
 	store, failed := t.Jobs()
 	if err = errors.Join(err, failed); err == nil {
-		err = store.AttendShare(context.Background(), id, of, runner.JobKept, func(item jobs.Item) jobs.Run {
-			return func(ctx context.Context, what json.RawMessage, out, errs io.Writer) (*runner.Result, error) {
-				res, err := t.do(ctx, item, what, out, errs)
-				if item.N == 0 || err == nil {
-					return res, err
-				}
-				fmt.Fprintf(errs, "demesne: item %d: %v\n", item.N, text.SafeLine(err.Error()))
-				if code := app.ExitCode(err); code != app.ExitFailed { // the command's error
-					return &runner.Result{Reason: runner.Exited, ExitCode: code, Detail: err.Error()}, nil
-				}
-				return res, err
-			}
-		})
+		err = store.AttendShare(context.Background(), id, of, runner.JobKept, t.run)
 	}
 	if err != nil {
 		return t.Report(AttendVerb, err)
 	}
 	return 0
+}
+
+// run returns what a job does, or an item of it.
+func (t *attendant) run(item jobs.Item) jobs.Run {
+	return func(ctx context.Context, what json.RawMessage, out, errs io.Writer) (*runner.Result, error) {
+		res, err := t.do(ctx, item, what, out, errs)
+		if item.N == 0 || err == nil {
+			return res, err
+		}
+		fmt.Fprintf(errs, "demesne: item %d: %v\n", item.N, text.SafeLine(err.Error()))
+		if code := app.ExitCode(err); code != app.ExitFailed { // the command's error
+			return &runner.Result{Reason: runner.Exited, ExitCode: code, Detail: err.Error()}, nil
+		}
+		return res, err
+	}
 }
 
 // attendant is the process of a job.
@@ -97,10 +101,21 @@ func (t *attendant) leave() {
 	}
 }
 
-func (t *attendant) remote(request string) int {
-	code, err := jobs.AttendRemote(context.Background(), json.RawMessage(request), t.Stdout, func(ctx context.Context, what json.RawMessage, out, errs io.Writer) (*runner.Result, error) {
-		return t.do(ctx, jobs.Item{}, what, out, errs)
-	})
+// remote is Attend for words that begin with the job's request. An agent is another program's job. For a list, the directory, the
+// machine's name and the share follow.
+func (t *attendant) remote(words []string) (code int) {
+	request := json.RawMessage(words[0])
+	var err error
+	if _, agent := session.TextOf(request); agent {
+		code, err = app.Become(client.FrontendProgram, append([]string{"agent", AttendVerb, jobs.RemoteWord}, words...))
+	} else if len(words) == 5 {
+		var of jobs.Share
+		if _, err = fmt.Sscan(words[3]+" "+words[4], &of.First, &of.Of); err == nil && of.Of > 0 {
+			err = jobs.AttendRemoteShare(context.Background(), words[1], words[2], of, request, t.Stdout, t.run)
+		}
+	} else {
+		code, err = jobs.AttendRemote(context.Background(), request, t.Stdout, t.run(jobs.Item{}))
+	}
 	if err != nil {
 		return t.Report(AttendVerb, err)
 	}

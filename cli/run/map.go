@@ -34,7 +34,7 @@ is /out, of item N are in DIR/N instead. The last line of stderr says how many i
 another code than 0 has failed. An item has died if it could not start or ran out of memory, or if its sandbox or its machine ended.
 
 All items are one job, and item N is JOB/N for wait, logs and cancel. demesne jobs JOB lists them. With --on slurm the job is an array job
-of Slurm. The exit code is 0 if all succeeded, 1 if a command failed, and 125 if an item died or was cancelled.`,
+of Slurm, and with --on kubernetes an indexed Job. The exit code is 0 if all succeeded, 1 if a command failed, and 125 if an item died or was cancelled.`,
 			Examples: []cmdline.Example{
 				{Says: "check each archive of a directory", Line: `ls *.gz | demesne map --mount .:ro --workdir . -- gzip -t`},
 				{Says: "grade 1000 answers on a cluster, with the outputs in directories", Line: "seq 1000 | demesne map --on slurm --parallel 50 --mount .:ro --output graded -- python3 grade.py --task {} --to /out"},
@@ -56,7 +56,7 @@ type mapOptions struct {
 
 func (o *mapOptions) Flags() cmdline.Flags {
 	return append(forMany(o.runOptions.Flags()),
-		cmdline.Flag{Group: app.GroupCommand, Long: "parallel", Arg: "N", Set: o.setParallel, Help: "run at most N items at once (default the number of processors; with --on slurm, as many as the cluster allows)"},
+		cmdline.Flag{Group: app.GroupCommand, Long: "parallel", Arg: "N", Set: o.setParallel, Help: "run at most N items at once (default the number of processors; with --on, as many as the cluster allows)"},
 		cmdline.Flag{Group: app.GroupResult, Long: "output", Arg: "DIR", Complete: cmdline.Directory, Set: o.setOutput, Help: "write the output of item N below DIR/N"})
 }
 
@@ -93,11 +93,15 @@ func (o *mapOptions) Run(args []string) (int, error) {
 		o.Say("map: 0 items")
 		return 0, nil
 	}
-	c, err := o.newRun(withItem(args, list[0]))
+	prepare := o.newRun
+	if app.Remote(o.on) {
+		prepare = o.newRemote
+	}
+	c, err := prepare(withItem(args, list[0]))
 	if err != nil {
 		return 0, err
 	}
-	if o.unseen = o.output != ""; o.unseen {
+	if o.unseen = o.output != ""; o.unseen && !app.Remote(o.on) {
 		if err := os.MkdirAll(o.output, 0o777); err != nil {
 			return 0, err
 		}

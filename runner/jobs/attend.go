@@ -291,6 +291,27 @@ func (s *Store) attendItems(ctx context.Context, id string, r request, share Sha
 // cancelPause is how often a running item looks whether it was cancelled. A file works on every file system that machines share.
 const cancelPause = 500 * time.Millisecond
 
+// untilCancelled returns a context that ends when a file names the frontend that cancelled an item.
+func untilCancelled(ctx context.Context, path string) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	look := time.NewTicker(cancelPause)
+	go func() {
+		defer look.Stop()
+		var by runner.Frontend
+		for {
+			if readJSON(path, &by) == nil {
+				cancel(cancelledBy(by))
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case <-look.C:
+			}
+		}
+	}()
+	return ctx, func() { cancel(nil) }
+}
+
 func (s *Store) attendItem(ctx context.Context, id string, keep int64, what json.RawMessage, run Run) error {
 	dir := filepath.Join(s.dir, id)
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
@@ -299,23 +320,8 @@ func (s *Store) attendItem(ctx context.Context, id string, keep int64, what json
 	if fsutil.Exists(filepath.Join(dir, "result.json")) {
 		return nil
 	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	look := time.NewTicker(cancelPause)
-	defer look.Stop()
-	go func() {
-		var by runner.Frontend
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-look.C:
-			}
-			if readJSON(filepath.Join(dir, cancelFile), &by) == nil {
-				cancel(cancelledBy(by))
-			}
-		}
-	}()
+	ctx, stop := untilCancelled(ctx, filepath.Join(dir, cancelFile))
+	defer stop()
 	err := s.attempt(ctx, dir, keep, what, run)
 	if errors.Is(err, os.ErrExist) { // it was cancelled just before its start
 		return nil

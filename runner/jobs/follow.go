@@ -19,13 +19,14 @@ func (s *Store) Follow(ctx context.Context, id string, n int64, out, errs io.Wri
 	if j, err := s.watch(id, &asked); err == nil && j.Items > 0 {
 		return s.followItems(ctx, j, n, out, errs)
 	}
-	return s.follow(ctx, id, &asked, n, out, errs)
-}
-
-func (s *Store) follow(ctx context.Context, id string, asked *time.Time, n int64, out, errs io.Writer) (*Job, error) {
-	outs := []*follower{{stream: "stdout", to: out}, {stream: "stderr", to: errs}}
 	done, stop := s.collecting(ctx, id)
 	defer stop()
+	return s.follow(ctx, id, done, &asked, n, out, errs)
+}
+
+// follow is Follow for a job without a list, or an item. done is closed when its output has been collected.
+func (s *Store) follow(ctx context.Context, id string, done chan struct{}, asked *time.Time, n int64, out, errs io.Writer) (*Job, error) {
+	outs := []*follower{{stream: "stdout", to: out}, {stream: "stderr", to: errs}}
 	said := ""
 	for i, pause := 0, 5*time.Millisecond; ; i++ {
 		// The status is read before the output. So once the job has ended, one copy gets everything.
@@ -133,13 +134,18 @@ func (s *Store) part(id, stream string, choose func(size int64) (from, n int64))
 // followItems is Follow for a job with a list: the items one after the other.
 func (s *Store) followItems(ctx context.Context, l *Job, most int64, out, errs io.Writer) (*Job, error) {
 	asked := time.Now()
+	_, stop := s.collecting(ctx, l.ID)
+	defer stop()
 	for n := 1; n <= l.Items && ctx.Err() == nil; n++ {
-		if _, err := s.follow(ctx, ItemID(l.ID, n), &asked, most, out, errs); err != nil {
+		if _, err := s.follow(ctx, ItemID(l.ID, n), nil, &asked, most, out, errs); err != nil {
 			return l, err
 		}
 	}
 	if l.On != "" && ctx.Err() == nil {
 		if res, done := s.tally(l, ""); done { // the engine says so later
+			if r := s.remote(l.ID); r != nil {
+				defer r.Cancel(ctx, l.ID) // which removes what is left there
+			}
 			return s.buryWith(l, filepath.Join(s.dir, l.ID), Succeeded, res.Detail, res)
 		}
 	}

@@ -14,8 +14,8 @@ import (
 // one: node, started, stdout.log, stderr.log, cancel and result.json. It has neither a process, a lock nor a request of its
 // own: what remains undone when J ends has died, or was cancelled with J.
 type List struct {
-	Items    []string // without newlines
-	Parallel int      // items at once; 0: on a cluster, as many as it allows
+	Items    []string `json:"items"`    // without newlines
+	Parallel int      `json:"parallel"` // items at once; 0: on a cluster, as many as it allows
 }
 
 // Item is one item. N is 0 for a job without a list.

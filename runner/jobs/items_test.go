@@ -5,6 +5,9 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -64,5 +67,65 @@ func TestPlacedList(t *testing.T) {
 		if j, err := s.Get(id); err != ErrUnknown {
 			t.Errorf("%q: %+v, %v", id, j, err)
 		}
+	}
+}
+
+// TestRemoteList runs the shares of a list on machines that do not see its directory. One of them starts again, an item is cancelled, and
+// one has no result.
+func TestRemoteList(t *testing.T) {
+	s, e, _ := remoteStore(t)
+	items := []string{"a\r", "", "c", "d", "e", "f", ""}
+	l, err := s.StartOn(t.Context(), "venus", Process{List: List{Items: items}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.states[l.ID] = State{Status: Running}
+	dir := t.TempDir()
+	text := strings.Join(items, "\n") + "\n"
+	for n, part := range []string{text[:4], text[4:]} {
+		os.WriteFile(filepath.Join(dir, ListPart+strconv.Itoa(n)), []byte(part), 0o600)
+	}
+	os.WriteFile(filepath.Join(dir, ListCancel+"6"), []byte(`"cli"`), 0o600)
+	log := func(share int, suffix string) string {
+		var b bytes.Buffer
+		if err := AttendRemoteShare(t.Context(), dir, "n7", Share{share, 3}, nil, &b, func(item Item) Run {
+			return func(ctx context.Context, _ json.RawMessage, out, _ io.Writer) (*runner.Result, error) {
+				io.WriteString(out, item.Text+suffix)
+				if item.N == 6 {
+					<-ctx.Done()
+				}
+				return &runner.Result{Reason: runner.Exited, ExitCode: item.N / 4}, nil
+			}
+		}); err != nil {
+			t.Error(err)
+		}
+		return b.String()
+	}
+	first := log(0, "!") // 1, 4 and 7
+	e.log = first[:strings.Index(first, "4/=")] + "\nits own words\n8/o0|x\n0/o0|x\n"
+	if err := s.Fetch(t.Context(), l.ID); err != nil {
+		t.Fatal(err)
+	}
+	e.log = log(0, "?") + log(2, "") // the second attempt; 3 and 6
+	if err := s.Fetch(t.Context(), ItemID(l.ID, 4)); err != nil {
+		t.Fatal(err)
+	}
+	if j, err := s.Cancel(t.Context(), ItemID(l.ID, 5)); err != nil || j.Status != Cancelled || e.cancelled[len(e.cancelled)-1] != ItemID(l.ID, 5) {
+		t.Errorf("%+v, %v, %q", j, err, e.cancelled)
+	}
+	for n, want := range map[int]Status{1: Succeeded, 2: Queued, 3: Succeeded, 4: Succeeded, 5: Cancelled, 6: Cancelled, 7: Succeeded} {
+		if j, err := s.Get(ItemID(l.ID, n)); err != nil || j.Status != want || j.Node != "n7" && j.Result != nil {
+			t.Errorf("%d: %+v, %v", n, j, err)
+		}
+	}
+	e.states[l.ID] = State{Status: Failed, Reason: "Evicted"}
+	var out bytes.Buffer
+	j, err := s.Follow(t.Context(), l.ID, 100, &out, &out)
+	if err != nil || out.String() != "a\r!cd?f?" || j.Result == nil || j.Result.ExitCode != 125 ||
+		j.Message != "7 items: 2 succeeded, 2 failed, 1 died, 2 were cancelled (venus ended it: Evicted: its own words)" {
+		t.Errorf("%q, %+v, %v", out.String(), j, err)
+	}
+	if e.cancelled[len(e.cancelled)-1] != l.ID {
+		t.Errorf("the engine still has the job: %q", e.cancelled)
 	}
 }

@@ -39,8 +39,8 @@ type Process struct {
 	Env     []string        `json:"env"`     // names of other variables that it gets
 	Request json.RawMessage `json:"request"` // what the job does, for a Remote
 	// List has its items. If it is not empty, the engine starts several processes, and adds the two numbers of a Share to the
-	// Argv of each. A Remote takes none.
-	List List `json:"-"`
+	// Argv of each. The process of a Remote calls [AttendRemoteShare].
+	List List `json:"list,omitzero"`
 }
 
 // Needs are resources of one job. A zero field leaves the engine its default.
@@ -79,9 +79,6 @@ func (s *Store) StartOn(ctx context.Context, on string, p Process, what any) (*J
 	place, err := s.place(on)
 	if err != nil {
 		return nil, err
-	}
-	if _, remote := place.(Remote); remote && len(p.List.Items) > 0 {
-		return nil, fmt.Errorf("%s takes no lists", on)
 	}
 	raw, err := stored(what)
 	if err != nil {
@@ -179,8 +176,10 @@ func (s *Store) settle(j *Job, place Place, states map[string]State) (*Job, erro
 		if state.Status.Over() {
 			ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
 			defer cancel()
-			if err := s.collect(ctx, r, j.ID, false); err != nil {
-				return nil, fmt.Errorf("read output from %s: %w", j.On, err)
+			if _, done := s.tally(j, ""); j.Items == 0 || !done {
+				if err := s.collect(ctx, r, j.ID, false); err != nil {
+					return nil, fmt.Errorf("read output from %s: %w", j.On, err)
+				}
 			}
 			defer place.Cancel(ctx, j.ID) // which removes what is left there
 		}
@@ -251,6 +250,7 @@ func (s *Store) cancelPlaced(ctx context.Context, j *Job) (*Job, error) {
 	if err := writeJSON(filepath.Join(s.dir, j.ID), cancelFile, s.Frontend); err != nil && !errors.Is(err, os.ErrExist) {
 		return nil, fmt.Errorf("cancel job %q: %w", j.ID, err)
 	}
+	s.Fetch(ctx, j.ID) // a Remote forgets it; an error must not keep the job
 	if err := place.Cancel(ctx, j.ID); err != nil {
 		return nil, fmt.Errorf("cancel job %q: %w", j.ID, err)
 	}

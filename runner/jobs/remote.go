@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"crypto/rand"
@@ -28,7 +29,10 @@ import (
 type Remote interface {
 	Place
 	// Output copies the stdout of a job's process, from its beginning. With follow it returns when the process has ended or
-	// cannot start, and otherwise at the present end. Cancel also removes what the engine keeps about a job that has ended.
+	// cannot start, and otherwise at the present end. Of a list it copies the stdout of all processes, whole lines of one at a
+	// time; with follow it returns only when ctx ends. The id may name an item, whose process it then copies.
+	//
+	// Cancel also removes what the engine keeps about a job that has ended. It takes the id of an item too.
 	Output(ctx context.Context, id string, follow bool, to io.Writer) error
 }
 
@@ -42,7 +46,7 @@ const RemoteWord = "remote"
 //	oOFFSET+TEXT     the same without a newline at its end
 //	=JSON            the result
 //
-// Any other line is the process's own. An engine may discard the oldest lines; offsets show how much is lost.
+// Each line of an item of a list begins with its number and a slash. Any other line is the process's own. An engine may discard the oldest lines; offsets show how much is lost.
 const (
 	lineBegin  = '@'
 	lineResult = '='
@@ -59,23 +63,82 @@ const (
 type attempt struct {
 	Attempt string    `json:"attempt"` // random: an engine may start a process again, whose output replaces the first one's
 	Started time.Time `json:"started"`
+	Node    string    `json:"node,omitempty"`
 }
 
 // AttendRemote is [Store.Attend] for a process that does not see the directory of jobs. It returns the exit code of the process.
 func AttendRemote(ctx context.Context, what json.RawMessage, to io.Writer, run Run) (int, error) {
 	ctx, stop := signal.NotifyContext(ctx, unix.SIGTERM, unix.SIGINT)
 	defer stop()
-	w := &lines{to: to}
-	if err := w.record(lineBegin, attempt{rand.Text(), time.Now()}); err != nil {
+	return (&lines{to: to}).attend(ctx, "", what, run)
+}
+
+// Names of files in the directory of a list on another machine. A number follows each: of the part of the list, and of the
+// item that was cancelled.
+const (
+	ListPart     = "items."
+	ListCancel   = "cancel."
+	maxItemsLine = 1 << 20
+)
+
+// AttendRemoteShare is [AttendRemote] for a share of the list in a directory. node is the name of the machine. Its process runs again
+// what an earlier one did, because it does not see the results.
+func AttendRemoteShare(ctx context.Context, dir, node string, of Share, what json.RawMessage, to io.Writer, run func(Item) Run) error {
+	ctx, stop := signal.NotifyContext(ctx, unix.SIGTERM, unix.SIGINT)
+	defer stop()
+	var parts []io.Reader
+	for n := 0; ; n++ {
+		f, err := os.Open(filepath.Join(dir, ListPart+strconv.Itoa(n)))
+		if n > 0 && errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		parts = append(parts, f)
+	}
+	list := bufio.NewScanner(io.MultiReader(parts...))
+	list.Buffer(nil, maxItemsLine)
+	list.Split(splitItems)
+	for n := 1; list.Scan(); n++ {
+		if (n-1)%of.Of != of.First {
+			continue
+		}
+		w := &lines{to: to, item: strconv.Itoa(n) + "/"}
+		ctx, done := untilCancelled(ctx, filepath.Join(dir, ListCancel+strconv.Itoa(n)))
+		_, err := w.attend(ctx, node, what, run(Item{n, list.Text()}))
+		done()
+		if err != nil {
+			return err
+		}
+	}
+	return list.Err()
+}
+
+// splitItems splits a list, each of whose items ends with a newline.
+func splitItems(b []byte, _ bool) (int, []byte, error) {
+	if i := bytes.IndexByte(b, '\n'); i >= 0 {
+		return i + 1, b[:i], nil
+	}
+	return 0, nil, nil
+}
+
+// attend runs a command, and returns the exit code of a process that does nothing else.
+func (w *lines) attend(ctx context.Context, node string, what json.RawMessage, run Run) (int, error) {
+	if err := w.record(lineBegin, attempt{rand.Text(), time.Now(), node}); err != nil {
 		return 0, err
 	}
 	out, errs := &lineStream{w: w, kind: lineOut}, &lineStream{w: w, kind: lineErr}
 	res, err := run(ctx, what, out, errs)
-	if ctx.Err() != nil {
+	cause := context.Cause(ctx)
+	if cause != nil && !errors.Is(cause, errCancelled) {
 		return 0, errors.New("the engine ended the process")
 	}
 	e := ended{Ended: time.Now(), Result: res, Stdout: out.at, Stderr: errs.at}
-	e.Status, e.Message = Outcome(res, err)
+	if e.Status, e.Message = Outcome(res, err); cause != nil {
+		e.Status, e.Message = Cancelled, cause.Error()
+	}
 	code := 125
 	if err == nil {
 		code = res.ExitCode
@@ -86,8 +149,9 @@ func AttendRemote(ctx context.Context, what json.RawMessage, to io.Writer, run R
 
 // lines writes lines of one process.
 type lines struct {
-	mu sync.Mutex
-	to io.Writer
+	mu   sync.Mutex
+	to   io.Writer
+	item string // the number of an item, and a slash
 }
 
 func (w *lines) record(kind byte, v any) error {
@@ -97,7 +161,7 @@ func (w *lines) record(kind byte, v any) error {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	_, err = w.to.Write(append(append([]byte{kind}, b...), '\n'))
+	_, err = fmt.Fprintf(w.to, "%s%c%s\n", w.item, kind, b)
 	return err
 }
 
@@ -116,7 +180,7 @@ func (s *lineStream) Write(b []byte) (int, error) {
 		if i := bytes.IndexByte(piece, '\n'); i >= 0 {
 			piece, n, end = piece[:i], i+1, '|'
 		}
-		buf = strconv.AppendInt(append(buf, s.kind), s.at, 10)
+		buf = strconv.AppendInt(append(append(buf, s.w.item...), s.kind), s.at, 10)
 		buf = append(append(append(buf, end), piece...), '\n')
 		s.at, rest = s.at+int64(n), rest[n:]
 	}
@@ -137,6 +201,8 @@ type collector struct {
 	words     bool  // the process's own first line is in the log
 	rest      []byte
 	result    *ended
+	most      int                // items of the job's list
+	items     map[int]*collector // nil for one with a result
 }
 
 func newCollector(dir string) (*collector, error) {
@@ -167,6 +233,11 @@ func (c *collector) Write(b []byte) (int, error) {
 func (c *collector) line(b []byte) error {
 	if len(b) == 0 {
 		return nil
+	}
+	if number, rest, ok := bytes.Cut(b, []byte{'/'}); ok && c.most > 0 && '0' < b[0] && b[0] <= '9' {
+		if n, err := strconv.Atoi(string(number)); err == nil && n <= c.most {
+			return c.itemLine(n, rest)
+		}
 	}
 	kind, rest := b[0], b[1:]
 	switch kind {
@@ -203,6 +274,29 @@ func (c *collector) line(b []byte) error {
 	return fsutil.WriteFile(filepath.Join(c.dir, "log"), []byte(text.SafeLine(string(b[:min(len(b), 4096)]))+"\n"), 0o600)
 }
 
+// itemLine takes a line of an item. The first result of an item is its only one.
+func (c *collector) itemLine(n int, line []byte) (err error) {
+	one, known := c.items[n]
+	if !known {
+		dir := filepath.Join(c.dir, strconv.Itoa(n))
+		if !fsutil.Exists(filepath.Join(dir, "result.json")) {
+			if err = os.Mkdir(dir, 0o700); err == nil || errors.Is(err, fs.ErrExist) {
+				one, err = newCollector(dir)
+			}
+		}
+		if c.items[n] = one; err != nil {
+			return err
+		}
+	}
+	if one == nil {
+		return nil
+	}
+	if err = one.line(line); err == nil && one.result != nil {
+		c.items[n], err = nil, one.close()
+	}
+	return err
+}
+
 // begin discards the output of an earlier attempt.
 func (c *collector) begin(a attempt) error {
 	path := filepath.Join(c.dir, "attempt")
@@ -216,6 +310,10 @@ func (c *collector) begin(a attempt) error {
 		err = nil
 	}
 	started, _ := json.Marshal(a.Started)
+	if a.Node != "" {
+		node, _ := json.Marshal(text.SafeLine(a.Node))
+		err = errors.Join(err, fsutil.WriteFile(filepath.Join(c.dir, "node"), node, 0o600))
+	}
 	return errors.Join(err, fsutil.WriteFile(path, []byte(a.Attempt), 0o600), fsutil.WriteFile(filepath.Join(c.dir, "started"), started, 0o600))
 }
 
@@ -242,6 +340,11 @@ func (c *collector) close() error {
 	for _, l := range []*Log{c.out, c.errs} {
 		l.f.Close()
 	}
+	for _, one := range c.items {
+		if one != nil {
+			one.close()
+		}
+	}
 	if c.result == nil {
 		return nil
 	}
@@ -262,10 +365,16 @@ func (c *collector) close() error {
 
 // collect copies the output of a remote job into its directory, and the result once there is one, which the engine then may forget.
 func (s *Store) collect(ctx context.Context, r Remote, id string, follow bool) error {
-	c, err := newCollector(filepath.Join(s.dir, id))
+	list, _, _ := itemOf(id)
+	l, err := s.read(list)
 	if err != nil {
 		return err
 	}
+	c, err := newCollector(filepath.Join(s.dir, list))
+	if err != nil {
+		return err
+	}
+	c.most, c.items = l.Items, map[int]*collector{}
 	err = r.Output(ctx, id, follow, c)
 	if err := errors.Join(err, c.close()); err != nil || c.result == nil {
 		return err

@@ -226,7 +226,13 @@ func (s *Store) cancelItem(ctx context.Context, j *Job) (*Job, error) {
 	if err := writeJSON(dir, cancelFile, s.Frontend); err != nil && !errors.Is(err, os.ErrExist) {
 		return nil, fmt.Errorf("cancel job %q: %w", j.ID, err)
 	}
-	if j.Started.IsZero() {
+	r := s.remote(j.ID)
+	if r != nil {
+		if err := r.Cancel(ctx, j.ID); err != nil {
+			return nil, fmt.Errorf("cancel job %q: %w", j.ID, err)
+		}
+	}
+	if r != nil || j.Started.IsZero() {
 		return s.bury(j, dir, Cancelled, cancelledBy(s.Frontend).Error())
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)

@@ -3,8 +3,10 @@ package places
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -84,9 +86,14 @@ func Start(ctx context.Context, store *jobs.Store, on string, argv, names []stri
 	if on == "" {
 		return store.Start(argv, what)
 	}
-	if Remote(on) {
-		return nil, fmt.Errorf("%s: only demesne run has jobs there", on)
-	}
 	store.Place = Of
 	return store.StartOn(ctx, on, jobs.Process{Argv: argv, Shared: Shared(os.Getenv), Env: Set(os.Getenv, names), Needs: needs}, what)
+}
+
+// RemoteWord is in place of the id of a job on a machine that does not see this one's files. The job's request follows.
+const RemoteWord = jobs.RemoteWord
+
+// AttendRemote is the main function of such a job's process: see [jobs.AttendRemote].
+func AttendRemote(ctx context.Context, request string, to io.Writer, run jobs.Run) (int, error) {
+	return jobs.AttendRemote(ctx, json.RawMessage(request), to, run)
 }

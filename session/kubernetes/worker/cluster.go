@@ -81,6 +81,9 @@ func (c *cluster) stream(ctx context.Context, method string, body []byte, query 
 	if body != nil {
 		r.Header.Set("Content-Type", "application/json")
 	}
+	if method == http.MethodPatch {
+		r.Header.Set("Content-Type", "application/merge-patch+json")
+	}
 	answer, err := c.http.Do(r)
 	if err != nil {
 		return nil, err

@@ -17,39 +17,34 @@ type podList struct {
 	Items    []pod
 }
 
-// output copies the present log of a Job's newest pod.
-func (c *cluster) output(ctx context.Context, id string, to io.Writer) error {
-	var l podList
-	if err := c.list(ctx, "pods", jobLabel+"="+id, &l); err != nil {
+// output copies the log of what an id names: of a Job's newest pod, of an item's, or of all pods of a list. With follow it waits for the pod,
+// and copies its log until it has ended. It returns early if the pod cannot start.
+func (c *cluster) output(ctx context.Context, id string, follow bool, to io.Writer) error {
+	pods, err := c.find(ctx, id)
+	switch {
+	case err != nil || pods.selector == "":
 		return err
+	case pods.all:
+		return c.outputAll(ctx, pods.selector, follow, to)
 	}
-	if p := newest(l.Items, id); p != nil && p.begun() {
-		return c.log(ctx, p, false, to)
-	}
-	return nil
-}
-
-// follow waits for a pod of a Job, and copies its log until it has ended. It returns early if the pod cannot start.
-func (c *cluster) follow(ctx context.Context, id string, to io.Writer) error {
 	for {
 		var l podList
-		if err := c.list(ctx, "pods", jobLabel+"="+id, &l); err != nil {
+		if err := c.list(ctx, "pods", pods.selector, &l); err != nil {
 			return err
 		}
-		p := newest(l.Items, id)
-		if p == nil || !p.settled() {
-			var err error
-			if p, err = c.watch(ctx, id, l.Metadata.ResourceVersion); err != nil {
+		p := newest(l.Items)
+		if follow && (p == nil || !p.settled()) {
+			if p, err = c.watch(ctx, pods.selector, l.Metadata.ResourceVersion, (*pod).settled); err != nil {
 				return err
 			}
 		}
 		switch {
-		case p == nil: // the server ended the watch
+		case p == nil && follow: // the server ended the watch
 			continue
-		case !p.begun():
+		case p == nil || !p.begun():
 			return nil
 		}
-		return c.log(ctx, p, true, to)
+		return c.log(ctx, p, follow, to)
 	}
 }
 
@@ -59,9 +54,9 @@ func (p *pod) settled() bool {
 	return p.begun() || status == jobs.Failed || p.Status.Phase == "Failed"
 }
 
-// watch returns the first pod of a Job that is settled.
-func (c *cluster) watch(ctx context.Context, id, version string) (*pod, error) {
-	r, err := c.stream(ctx, http.MethodGet, nil, url.Values{"labelSelector": {jobLabel + "=" + id}, "watch": {"1"}, "resourceVersion": {version}}, c.path("pods"))
+// watch returns the first changed pod that is wanted, or nil if the server ends the watch before.
+func (c *cluster) watch(ctx context.Context, selector, version string, wanted func(*pod) bool) (*pod, error) {
+	r, err := c.stream(ctx, http.MethodGet, nil, url.Values{"labelSelector": {selector}, "watch": {"1"}, "resourceVersion": {version}}, c.path("pods"))
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +73,7 @@ func (c *cluster) watch(ctx context.Context, id, version string) (*pod, error) {
 			return nil, err
 		case e.Type == "ERROR":
 			return nil, nil
-		case e.Object.settled():
+		case wanted(&e.Object):
 			return &e.Object, nil
 		}
 	}

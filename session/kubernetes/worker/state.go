@@ -15,10 +15,11 @@ import (
 
 // meta is the metadata of an object.
 type meta struct {
-	Name              string
+	Name, UID         string
 	CreationTimestamp time.Time
 	DeletionTimestamp *time.Time
 	Labels            map[string]string
+	Annotations       map[string]string
 }
 
 type condition struct{ Type, Status, Reason, Message string }
@@ -26,7 +27,11 @@ type condition struct{ Type, Status, Reason, Message string }
 // job is a Job.
 type job struct {
 	Metadata meta
-	Status   struct{ Conditions []condition }
+	Spec     struct{ Completions int }
+	Status   struct {
+		Conditions               []condition
+		Ready, Succeeded, Failed int
+	}
 }
 
 // pod is a pod of a Job.
@@ -72,8 +77,19 @@ func (c *cluster) states(ctx context.Context, ids []string) (map[string]jobs.Sta
 		if err := c.list(ctx, "pods", selector, &pods); err != nil {
 			return nil, err
 		}
+		of := map[string][]pod{}
+		for _, p := range pods.Items {
+			of[p.Metadata.Labels[jobLabel]] = append(of[p.Metadata.Labels[jobLabel]], p)
+		}
 		for _, j := range known.Items {
-			s := state(&j, newest(pods.Items, j.Metadata.Name))
+			p := newest(of[j.Metadata.Name])
+			if j.list() {
+				var err error
+				if p, err = c.sample(ctx, &j); err != nil {
+					return nil, err
+				}
+			}
+			s := state(&j, p)
 			if s.Status == jobs.Queued && s.Reason == "" {
 				s.Reason = c.refusal(ctx, j.Metadata.Name)
 			}
@@ -94,10 +110,10 @@ func (c *cluster) list(ctx context.Context, kind, selector string, to any) error
 	return nil
 }
 
-// newest returns the last pod of a Job, or nil.
-func newest(pods []pod, id string) (last *pod) {
+// newest returns the last of a Job's pods, or nil.
+func newest(pods []pod) (last *pod) {
 	for i, p := range pods {
-		if p.Metadata.Labels[jobLabel] == id && (last == nil || p.Metadata.CreationTimestamp.After(last.Metadata.CreationTimestamp)) {
+		if last == nil || p.Metadata.CreationTimestamp.After(last.Metadata.CreationTimestamp) {
 			last = &pods[i]
 		}
 	}
@@ -127,7 +143,9 @@ func state(j *job, p *pod) (s jobs.State) {
 	s.Status = jobs.Queued
 	if p != nil {
 		s.Node = p.Spec.NodeName
-		s.Status, s.Reason = p.state()
+		if s.Status, s.Reason = p.state(); s.Status == jobs.Failed && j.Status.Succeeded+j.Status.Failed > 0 {
+			s.Status = jobs.Queued // others of its list could start
+		}
 	}
 	if j.Metadata.DeletionTimestamp != nil {
 		s.Status, s.Reason = jobs.Running, "ends"
@@ -138,7 +156,7 @@ func state(j *job, p *pod) (s jobs.State) {
 		}
 		ended := s.Reason
 		s.Status, s.Reason = jobs.Failed, words(c.Reason, c.Message)
-		if ended != "" && (c.Reason == "BackoffLimitExceeded" || c.Type == "Complete") { // the pod says more
+		if ended != "" && (c.Reason == "BackoffLimitExceeded" || c.Reason == "FailedIndexes" || c.Type == "Complete") { // the pod says more
 			s.Reason = ended
 		}
 	}

@@ -8,6 +8,8 @@ import (
 	"math"
 	"net/http"
 	"os"
+	"strconv"
+	"strings"
 	"time"
 
 	"demesne/internal/text"
@@ -47,11 +49,20 @@ func (c *cluster) submit(ctx context.Context, p jobs.Process) error {
 	if err != nil {
 		return err
 	}
-	var template struct{ Template fields }
+	var template struct {
+		Metadata meta
+		Template fields
+	}
 	if err := json.Unmarshal(raw, &template); err != nil {
 		return fmt.Errorf("read PodTemplate %q: %w", templateName, err)
 	}
-	job, err := jobOf(p, template.Template, os.LookupEnv)
+	pods := maxPods
+	if note := template.Metadata.Annotations[podsNote]; note != "" {
+		if pods, err = strconv.Atoi(note); err != nil || pods < 1 {
+			return fmt.Errorf("PodTemplate %q: its annotation %s is not a number of pods", templateName, podsNote)
+		}
+	}
+	job, err := jobOf(p, template.Template, pods, os.LookupEnv)
 	if err != nil {
 		return err
 	}
@@ -59,12 +70,18 @@ func (c *cluster) submit(ctx context.Context, p jobs.Process) error {
 	if err != nil {
 		return err
 	}
-	_, err = c.do(ctx, http.MethodPost, body, nil, c.path("jobs"))
+	raw, err = c.do(ctx, http.MethodPost, body, nil, c.path("jobs"))
+	if err != nil || len(p.List.Items) == 0 {
+		return err
+	}
+	if err = c.upload(ctx, raw, p); err != nil {
+		err = errors.Join(err, c.remove(context.WithoutCancel(ctx), p.ID))
+	}
 	return err
 }
 
-// jobOf returns a Job with one pod, which the cluster starts again only after the failure of its machine.
-func jobOf(p jobs.Process, template fields, lookup func(string) (string, bool)) (fields, error) {
+// jobOf returns a Job with one pod, or with the pods of a list. The cluster starts a pod again only after the failure of its machine.
+func jobOf(p jobs.Process, template fields, pods int, lookup func(string) (string, bool)) (fields, error) {
 	if template == nil {
 		return nil, errors.New("the PodTemplate has no template")
 	}
@@ -80,34 +97,54 @@ func jobOf(p jobs.Process, template fields, lookup func(string) (string, bool)) 
 		"podFailurePolicy":     fields{"rules": []any{fields{"action": "Ignore", "onPodConditions": []any{fields{"type": "DisruptionTarget", "status": "True"}}}}},
 		"podReplacementPolicy": "Failed",
 	}
-	if p.Needs.Time > 0 {
-		spec["activeDeadlineSeconds"] = int(math.Ceil((p.Needs.Time + spare).Seconds()))
+	switch {
+	case len(p.List.Items) > 0:
+		if err := spec.addList(p, pod, pods); err != nil {
+			return nil, err
+		}
+		delete(template.at("metadata").at("labels"), jobLabel)
+		template.at("metadata").at("labels")[listLabel] = p.ID
+	case p.Needs.Time > 0:
+		spec["activeDeadlineSeconds"] = seconds(p.Needs.Time)
 	}
-	return fields{"apiVersion": "batch/v1", "kind": "Job", "spec": spec, "metadata": fields{
-		"name": p.ID, "labels": fields{jobLabel: p.ID, "app.kubernetes.io/managed-by": "demesne"},
-	}}, nil
+	meta := fields{"name": p.ID, "labels": fields{jobLabel: p.ID, "app.kubernetes.io/managed-by": "demesne"}}
+	if items := len(p.List.Items); items > 0 {
+		meta["annotations"] = fields{itemsNote: strconv.Itoa(items)}
+	}
+	return fields{"apiVersion": "batch/v1", "kind": "Job", "spec": spec, "metadata": meta}, nil
 }
 
-// fill gives the container of a pod the command, its variables and its resources.
-func (pod fields) fill(p jobs.Process, lookup func(string) (string, bool)) error {
+// seconds returns how long a pod may last whose commands last so long.
+func seconds(d time.Duration) int { return int(math.Ceil((d + spare).Seconds())) }
+
+// container returns the container of a pod that gets the command, or nil.
+func (pod fields) container() (container fields) {
 	all, _ := pod["containers"].([]any)
-	var container fields
 	for i, one := range all {
 		if c, ok := one.(map[string]any); ok && (i == 0 || c["name"] == containerName) {
 			container = c
 		}
 	}
+	return container
+}
+
+// literal protects a text from the cluster, which replaces $(NAME) and $$ in arguments and variables.
+func literal(s string) string { return strings.ReplaceAll(s, "$", "$$") }
+
+// fill gives the container of a pod the command, its variables and its resources.
+func (pod fields) fill(p jobs.Process, lookup func(string) (string, bool)) error {
+	container := pod.container()
 	if container == nil {
 		return errors.New("the PodTemplate has no container")
 	}
 	if container["command"] == nil {
 		container["command"] = []string{"demesne"}
 	}
-	container["args"] = []string{"attend-job", jobs.RemoteWord, string(p.Request)}
+	container["args"] = []string{"attend-job", jobs.RemoteWord, literal(string(p.Request))}
 	env, _ := container["env"].([]any)
 	for _, name := range p.Env {
 		if value, ok := lookup(name); ok {
-			env = append(env, fields{"name": name, "value": value})
+			env = append(env, fields{"name": name, "value": literal(value)})
 		}
 	}
 	container["env"] = env

@@ -6,7 +6,8 @@
 // pod. From client-go it links only those parts, and sends and reads the few fields of Jobs and pods that it needs: client-go's types of all
 // of Kubernetes would make demesne's programs too large.
 //
-// It never writes a Secret, and reads only the PodTemplate, Jobs, pods, events and logs of one namespace.
+// It never writes a Secret, and reads only the PodTemplate, Jobs, pods, events and logs of one namespace. A list becomes an indexed Job
+// with ConfigMaps, which end with it: see list.go.
 package worker
 
 import (
@@ -59,11 +60,9 @@ func serve(ctx context.Context, verb, namespace string, ids []string, in io.Read
 			err = json.NewEncoder(out).Encode(states)
 		}
 	case kubernetes.Cancel:
-		err = c.remove(ctx, ids[0])
-	case kubernetes.Output:
-		err = c.output(ctx, ids[0], out)
-	case kubernetes.Follow:
-		err = c.follow(ctx, ids[0], out)
+		err = c.cancel(ctx, ids[0])
+	case kubernetes.Output, kubernetes.Follow:
+		err = c.output(ctx, ids[0], verb == kubernetes.Follow, out)
 	default:
 		return fmt.Errorf("unknown verb %q", verb)
 	}

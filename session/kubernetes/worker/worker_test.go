@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -22,6 +23,7 @@ import (
 type apiServer struct {
 	*httptest.Server
 	answers map[string]answer
+	mu      sync.Mutex
 	bodies  map[string]string
 }
 
@@ -37,7 +39,9 @@ func newServer(t *testing.T, answers map[string]answer) *apiServer {
 	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		key := r.Method + " " + r.URL.Path
 		body, _ := io.ReadAll(r.Body)
+		s.mu.Lock()
 		s.bodies[key] = string(body)
+		s.mu.Unlock()
 		a, ok := s.answers[key]
 		if !ok {
 			a = answer{404, status(404, "NotFound", "not found: "+key)}
@@ -195,6 +199,7 @@ func TestStates(t *testing.T) {
 // TestOutput reads the log of a pod: of none, of one that waits, of one that a watch finds, and of one that cannot start.
 func TestOutput(t *testing.T) {
 	const (
+		jobs = "GET /apis/batch/v1/namespaces/work/jobs"
 		pods = "GET /api/v1/namespaces/work/pods"
 		log  = "GET /api/v1/namespaces/work/pods/p/log"
 	)
@@ -205,7 +210,7 @@ func TestOutput(t *testing.T) {
 	for _, c := range []struct{ verb, pods, want string }{
 		{kubernetes.Output, "", ""}, {kubernetes.Output, waits, ""}, {kubernetes.Output, runs, "text"}, {kubernetes.Follow, runs, "text"}, {kubernetes.Follow, stuck, ""},
 	} {
-		newServer(t, map[string]answer{pods: {200, `{"items":[` + c.pods + `]}`}, log: {200, "text"}})
+		newServer(t, map[string]answer{jobs: {200, `{"items":[{}]}`}, pods: {200, `{"items":[` + c.pods + `]}`}, log: {200, "text"}})
 		var out bytes.Buffer
 		if err := serve(t.Context(), c.verb, "", []string{"job-1"}, nil, &out); err != nil || out.String() != c.want {
 			t.Errorf("%s %.200s: %q, %v", c.verb, c.pods, out.String(), err)
@@ -217,6 +222,8 @@ func TestOutput(t *testing.T) {
 		switch {
 		case strings.HasSuffix(r.URL.Path, "/log"):
 			io.WriteString(w, "text")
+		case strings.HasSuffix(r.URL.Path, "/jobs"):
+			io.WriteString(w, `{"items":[{}]}`)
 		case r.URL.Query().Get("watch") == "":
 			io.WriteString(w, `{"metadata":{"resourceVersion":"7"},"items":[`+waits+`]}`)
 		case asked == 0: // the server ends a watch at any time
@@ -243,5 +250,82 @@ func TestRemove(t *testing.T) {
 	}
 	if err := serve(t.Context(), kubernetes.Cancel, "", nil, nil, nil); err == nil {
 		t.Error("no id")
+	}
+}
+
+// TestList makes the Job of a list, whose PodTemplate allows two pods, and its ConfigMaps.
+func TestList(t *testing.T) {
+	const (
+		at  = "/apis/batch/v1/namespaces/work/jobs"
+		cms = "POST /api/v1/namespaces/work/configmaps"
+		key = "GET /api/v1/namespaces/work/podtemplates/demesne"
+	)
+	noted := `{"metadata":{"annotations":{"demesne.pods":"2"}},` + template[1:]
+	s := newServer(t, map[string]answer{key: {200, noted}, "POST " + at: {201, `{"metadata":{"uid":"u1"}}`}, cms: {201, "{}"}, "DELETE " + at + "/job-1": {200, "{}"}})
+	submit := func(p jobs.Process) error {
+		text, _ := json.Marshal(p)
+		return serve(t.Context(), kubernetes.Submit, "", nil, bytes.NewReader(text), io.Discard)
+	}
+	p := jobs.Process{ID: "job-1", Request: []byte(`{"map":["$$"]}`), List: jobs.List{Items: []string{"a", "b", "c"}}, Needs: jobs.Needs{Time: time.Minute}}
+	if err := submit(p); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`"completionMode":"Indexed"`, `"completions":2,`, `"parallelism":2,`, `"backoffLimitPerIndex":0`, `"activeDeadlineSeconds":240`, `"demesne.items":"3"`, `"demesne.list":"job-1"`,
+		`"{\"map\":[\"$$$$\"]}","/run/demesne-list","$(DEMESNE_NODE)","$(JOB_COMPLETION_INDEX)","2"`, `"sources":[{"configMap":{"name":"job-1-0"}}]`} {
+		if got := s.bodies["POST "+at]; !strings.Contains(got, want) || strings.Contains(got, `"backoffLimit"`) {
+			t.Errorf("no %s in %s", want, got)
+		}
+	}
+	if got := s.bodies[cms]; !strings.Contains(got, `"items.0":"YQpiCmMK"`) || !strings.Contains(got, `"uid":"u1"`) {
+		t.Error(got)
+	}
+	delete(s.answers, cms)
+	if err := submit(p); err == nil || !strings.Contains(s.bodies["DELETE "+at+"/job-1"], "Foreground") {
+		t.Errorf("%v, %q", err, s.bodies)
+	}
+	p.List.Items = []string{strings.Repeat("a", maxParts*partSize)}
+	if err := submit(p); err == nil || text.HintOf(err) == "" {
+		t.Error(err)
+	}
+	s.answers[key] = answer{200, strings.Replace(noted, `"2"`, `"many"`, 1)}
+	if err := submit(p); err == nil || !strings.Contains(err.Error(), "demesne.pods") {
+		t.Error(err)
+	}
+}
+
+// TestListPods reads the state and the logs of a list of three items in two pods, and cancels one in a pod of another.
+func TestListPods(t *testing.T) {
+	const (
+		jobs  = "GET /apis/batch/v1/namespaces/work/jobs"
+		pods  = "GET /api/v1/namespaces/work/pods"
+		patch = "PATCH /api/v1/namespaces/work/configmaps/job-1-0"
+	)
+	pod := func(name, index, created string) string {
+		return `{"metadata":{"name":"` + name + `","creationTimestamp":"2026-01-02T03:04:0` + created + `Z","labels":{"demesne.list":"job-1","` + indexLabel + `":"` + index + `"}},"spec":{"containers":[{"name":"demesne"}]},
+"status":{"phase":"Failed","containerStatuses":[{"name":"demesne","state":{"terminated":{"exitCode":137,"reason":"OOMKilled"}}}]}}`
+	}
+	s := newServer(t, map[string]answer{
+		jobs:            {200, `{"items":[{"metadata":{"name":"job-1","annotations":{"demesne.items":"3"}},"spec":{"completions":2},"status":{"conditions":[{"type":"Failed","status":"True","reason":"FailedIndexes"}]}}]}`},
+		pods:            {200, `{"items":[` + pod("a", "0", "1") + "," + pod("b", "0", "2") + "," + pod("c", "1", "3") + `]}`},
+		pods + "/a/log": {200, "no\n"}, pods + "/b/log": {200, "1/one\n3/th"}, pods + "/c/log": {200, "2/two\n"}, patch: {200, "{}"},
+	})
+	var out bytes.Buffer
+	if err := serve(t.Context(), kubernetes.States, "", []string{"job-1"}, nil, &out); err != nil || !strings.Contains(out.String(), "OOMKilled, exit code 137") {
+		t.Errorf("%s, %v", out.String(), err)
+	}
+	out.Reset()
+	if err := serve(t.Context(), kubernetes.Output, "", []string{"job-1"}, nil, &out); err != nil || out.String() != "1/one\n2/two\n" && out.String() != "2/two\n1/one\n" {
+		t.Errorf("%q, %v", out.String(), err)
+	}
+	if err := serve(t.Context(), kubernetes.Cancel, "", []string{"job-1/3"}, nil, nil); err != nil || !strings.Contains(s.bodies[patch], `"cancel.3"`) {
+		t.Errorf("%v, %q", err, s.bodies)
+	}
+	if err := serve(t.Context(), kubernetes.Output, "", []string{"job-1/x"}, nil, &out); err == nil {
+		t.Error("no number")
+	}
+	delete(s.answers, pods+"/c/log")
+	s.answers[pods+"/b/log"] = answer{500, status(500, "InternalError", "dial tcp")}
+	if err := serve(t.Context(), kubernetes.Output, "", []string{"job-1"}, nil, &out); err == nil || err.Error() != "dial tcp" {
+		t.Error(err)
 	}
 }
