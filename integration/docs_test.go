@@ -60,7 +60,7 @@ func documents(t *testing.T) []string {
 // online lists the documents whose transcripts reach servers or a registry.
 var online = []string{"docs/tutorial.md", "docs/guide/network.md", "docs/guide/secrets.md"}
 
-// slurmGuide needs a cluster: TestSlurm runs its transcripts. TestKubernetes runs kubernetesGuide.
+// slurmGuide needs a cluster: TestSlurm runs its transcripts. TestKubernetes runs kubernetesGuide, and TestRay rayGuide.
 const slurmGuide = "docs/guide/clusters/slurm.md"
 
 // TestDocsTranscripts runs the console blocks of README.md and of each document under docs. See transcript.
@@ -68,7 +68,7 @@ func TestDocsTranscripts(t *testing.T) {
 	total := 0
 	for _, name := range documents(t) {
 		steps := stepsOf(document(t, name))
-		if total += len(steps); len(steps) > 0 && !slices.Contains(online, name) && name != slurmGuide && name != kubernetesGuide {
+		if total += len(steps); len(steps) > 0 && !slices.Contains(online, name) && name != slurmGuide && name != kubernetesGuide && name != rayGuide {
 			t.Run(name, func(t *testing.T) {
 				needsPrograms(t, steps)
 				b, _ := newAgentBox(t, documented)

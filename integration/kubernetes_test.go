@@ -230,7 +230,7 @@ func (c *cluster) kubernetesRefusals(t *testing.T) {
 		"cluster's disk":           {"user", "kubernetes", "--secret", "DEMESNE_TEST_SECRET", "--secret-for", "DEMESNE_TEST_SECRET=good.test", "--", "true"},
 		"not set in this environm": {"user", "kubernetes", "--env", "UNSET_HERE", "--", "true"},
 	} {
-		if r := run(args[0], args[1:]...); r.code != 125 || !strings.Contains(strings.ReplaceAll(r.stderr, "partition or namespace", "namespace"), want) {
+		if r := run(args[0], args[1:]...); r.code != 125 || !strings.Contains(strings.ReplaceAll(r.stderr, "partition, namespace or address", "namespace"), want) {
 			t.Errorf("%q: %+v", args, r)
 		}
 	}

@@ -1,7 +1,7 @@
 #!/bin/bash
 # make ray: tests demesne.ray on a cluster of four nodes of Ray on this machine, and Ray's own tests of its sandboxes, unchanged,
 # where $DEMESNE_RAY_PUBLISHED has a copy of Ray's repository. clients/python/install.sh installs Ray, about 70 MB. $PARTS
-# selects parts: cluster, published, bench and growth, which measure what an item costs. UPDATE=1 writes what Ray's tests did into
+# selects parts: jobs for TestRay, cluster, published, bench and growth, which measure what an item costs. UPDATE=1 writes what Ray's tests did into
 # docs/guide/clusters/ray.md. $DEMESNE_RAY_INPUTS replaces the 2,000 inputs during which nodes end.
 set -eu
 cd "$(dirname "$0")/.."
@@ -24,9 +24,12 @@ printf 'FROM scratch\nCOPY busybox bash /bin/\nRUN ["/bin/busybox","--install","
 "$DEMESNE_BIN" build --tag busybox:latest "$work/image" > "$work/build" 2>&1 || { cat "$work/build"; exit 1; }
 python=$DEMESNE_PYTHON/ray/bin/python3
 
-part() { case " ${PARTS:-cluster published} " in *" $1 "*) ;; *) false ;; esac; }
+part() { case " ${PARTS:-jobs cluster published} " in *" $1 "*) ;; *) false ;; esac; }
 failed=0
 pytest() { (cd "$work" && "$python" -m pytest -q -p no:cacheprovider -W ignore --tb=short "$@") || failed=1; }
+if part jobs; then
+  DEMESNE_RAY=1 DEMESNE_BIN=$(dirname "$DEMESNE_BIN") CI=1 XDG_RUNTIME_DIR= go test -count=1 -timeout 30m -run '^TestRay$' ./integration || failed=1
+fi
 if part bench; then "$python" "$here/bench.py"; fi
 if part growth; then "$python" "$here/bench.py" growth; fi
 if part cluster; then pytest "$here"; fi

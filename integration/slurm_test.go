@@ -206,7 +206,7 @@ func TestSlurm(t *testing.T) {
 		for want, args := range map[string][]string{
 			"invalid partition":          {"--on", "slurm:nope", "--", "true"},
 			"is not local, slurm":        {"--on", "mars", "--", "true"},
-			"no partition or names":      {"--on", "slurm:", "--", "true"},
+			"no partition, names":        {"--on", "slurm:", "--", "true"},
 			"name something of this":     {"--on", "slurm", "--key", "k", "--", "true"},
 			"cannot be combined with":    {"--on", "slurm", "-i", "--", "cat"},
 			"cluster's disk":             {"--on", "slurm", "--secret", "DEMESNE_TEST_SECRET", "--secret-for", "DEMESNE_TEST_SECRET=good.test", "--", "true"},

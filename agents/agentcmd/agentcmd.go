@@ -79,7 +79,7 @@ func (o *Options) Flags(research bool) cmdline.Flags {
 		cmdline.Flag{Group: groupBounds, Long: "disk", Arg: "SIZE", Set: cmdline.Disk(&r.Limits.Disk),
 			Help: "limit for what is written to each of /, /out and /workspace, or none (default 2g)"},
 		cmdline.Flag{Group: groupTask, Long: "on", Arg: "PLACE", Set: func(s string) (err error) { o.On, err = places.Parse(s); return err },
-			Help: "run on a machine of a cluster, as a job: slurm, slurm:PARTITION, kubernetes, kubernetes:NAMESPACE, or local (the default)"},
+			Help: "run on a machine of a cluster, as a job: slurm, slurm:PARTITION, kubernetes, kubernetes:NAMESPACE, ray, ray:ADDRESS, or local (the default)"},
 		cmdline.Flag{Group: groupOutcome, Long: "background", Set: cmdline.On(&o.Background),
 			Help: "start a background job, and print its id; see logs, wait, jobs and cancel"},
 		cmdline.Flag{Group: groupOutcome, Long: "json", Set: cmdline.On(&o.JSON),

@@ -18,7 +18,7 @@ import (
 // onFlag is a flag of run.
 func onFlag(to *string) cmdline.Flags {
 	return cmdline.Flags{{Group: app.GroupCommand, Long: "on", Arg: "PLACE", Set: func(s string) (err error) { *to, err = app.ParsePlace(s); return err },
-		Help: "run on a machine of a cluster, as a job: slurm, slurm:PARTITION, kubernetes, kubernetes:NAMESPACE, or local (the default)"}}
+		Help: "run on a machine of a cluster, as a job: slurm, slurm:PARTITION, kubernetes, kubernetes:NAMESPACE, ray, ray:ADDRESS, or local (the default)"}}
 }
 
 // newRemote is newRun for a machine that does not see this one's files: that machine checks the paths of the line.

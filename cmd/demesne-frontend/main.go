@@ -12,6 +12,7 @@
 //	demesne-frontend kernel, notebook, repl   code in kernels: see package kernels/jupyter
 //	demesne-frontend selftest   attacks in a sandbox: see package runner/selftest
 //	demesne-frontend kubernetes   jobs of a cluster: see package session/kubernetes/worker
+//	demesne-frontend ray      jobs of a cluster: see package session/ray/worker
 //	demesne-frontend docker   a Docker socket for one sandbox: see package server/docker
 //	demesne-frontend vault    the stored secrets: see package session/vault
 //	demesne-frontend ssh      an ssh connection to a sandbox: see package server/sshserver
@@ -39,6 +40,7 @@ import (
 	"demesne/session/kubernetes"
 	cluster "demesne/session/kubernetes/worker"
 	"demesne/session/project"
+	ray "demesne/session/ray/worker"
 	"demesne/session/vault"
 )
 
@@ -84,6 +86,8 @@ func frontend(name string) func() {
 		return selftest.Main
 	case kubernetes.Name:
 		return cluster.Main
+	case "ray":
+		return ray.Main
 	case "docker":
 		return docker.Main
 	case "vault":

@@ -193,6 +193,8 @@ func (s *Store) settle(j *Job, place Place, states map[string]State) (*Job, erro
 		}
 		res, _ := s.tally(j, why)
 		return s.buryWith(j, dir, Succeeded, res.Detail, res)
+	case known && state.Status == Queued && readJSON(filepath.Join(dir, cancelFile), &by) == nil: // an engine may end it only at its start
+		return s.bury(j, dir, Cancelled, cancelledBy(by).Error())
 	case known && !state.Status.Over():
 		j.Status, j.Message, j.Node = state.Status, state.Reason, state.Node
 		return j, nil
@@ -268,11 +270,15 @@ const cancelFile = "cancel"
 func untilEnded(ctx context.Context, dir string) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	ended, stop := signal.NotifyContext(ctx, unix.SIGTERM, unix.SIGINT)
-	context.AfterFunc(ended, func() {
+	cancelled := func() {
 		var by runner.Frontend
 		if readJSON(filepath.Join(dir, cancelFile), &by) == nil {
 			cancel(cancelledBy(by))
 		}
+	}
+	cancelled() // while it waited in the engine's queue
+	context.AfterFunc(ended, func() {
+		cancelled()
 		cancel(errors.New("the engine ended the process"))
 	})
 	return ctx, stop
@@ -294,7 +300,10 @@ func (s *Store) attempt(ctx context.Context, dir string, keep int64, what json.R
 	if err := errors.Join(err, err1, err2); err != nil {
 		return err
 	}
-	res, err := run(ctx, what, out, errs)
+	var res *runner.Result
+	if err = context.Cause(ctx); err == nil {
+		res, err = run(ctx, what, out, errs)
+	}
 	if err == nil && res.Reason == runner.Lost {
 		select { // an engine signals all processes of a job, and the runner may get it first
 		case <-ctx.Done():

@@ -113,13 +113,29 @@ func TestPlacedSilent(t *testing.T) {
 	}
 }
 
-// TestPlacedCancelled checks that a job that waits in its engine's queue ends when it is cancelled.
+// lazyEngine ends a job that waits in its queue only at its start.
+type lazyEngine struct{ *engine }
+
+func (e lazyEngine) Cancel(context.Context, string) error { return nil }
+
+// TestPlacedCancelled checks that a job that waits in its engine's queue ends when it is cancelled, and never begins.
 func TestPlacedCancelled(t *testing.T) {
-	s, e, j := placedStore(t)
-	e.states[j.ID] = State{Status: Queued}
-	got, err := s.Cancel(t.Context(), j.ID)
-	if err != nil || got.Status != Cancelled || got.Message != "cancelled by a call of cli" || len(e.cancelled) != 1 {
-		t.Errorf("%+v, %v", got, err)
+	for _, lazy := range []bool{false, true} {
+		s, e, j := placedStore(t)
+		if lazy {
+			s.Place = func(string) (Place, error) { return lazyEngine{e}, nil }
+		}
+		e.states[j.ID] = State{Status: Queued}
+		got, err := s.Cancel(t.Context(), j.ID)
+		if err != nil || got.Status != Cancelled || got.Message != "cancelled by a call of cli" || lazy != (len(e.cancelled) == 0) {
+			t.Errorf("%+v, %v", got, err)
+		}
+		if err := s.Attend(t.Context(), j.ID, 0, func(context.Context, json.RawMessage, io.Writer, io.Writer) (*runner.Result, error) {
+			t.Error("it began")
+			return nil, errors.New("began")
+		}); !errors.Is(err, os.ErrExist) {
+			t.Error(err)
+		}
 	}
 }
 

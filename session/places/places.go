@@ -14,6 +14,7 @@ import (
 	"demesne/runner"
 	"demesne/runner/jobs"
 	"demesne/session/kubernetes"
+	"demesne/session/ray"
 	"demesne/session/slurm"
 )
 
@@ -21,12 +22,15 @@ import (
 const Local = "local"
 
 // Parse checks where a job shall run: local, or an engine with its part, such as slurm:PARTITION. It returns the empty string
-// for local.
+// for local, and the address of a cluster that the environment names.
 func Parse(on string) (string, error) {
 	if on == Local {
 		return "", nil
 	}
-	_, err := Of(on)
+	p, err := Of(on)
+	if c, ok := p.(*ray.Cluster); ok {
+		on = c.On()
+	}
 	return on, err
 }
 
@@ -34,15 +38,17 @@ func Parse(on string) (string, error) {
 func Of(on string) (jobs.Place, error) {
 	kind, part, parted := strings.Cut(on, ":")
 	if parted && part == "" {
-		return nil, errors.New("no partition or namespace after the colon")
+		return nil, errors.New("no partition, namespace or address after the colon")
 	}
 	switch kind {
 	case slurm.Name:
 		return slurm.New(part)
 	case kubernetes.Name:
 		return kubernetes.New(part)
+	case ray.Name:
+		return ray.New(part, os.Getenv)
 	}
-	return nil, fmt.Errorf("is not %s, %s[:PARTITION] or %s[:NAMESPACE]", Local, slurm.Name, kubernetes.Name)
+	return nil, fmt.Errorf("is not %s, %s[:PARTITION], %s[:NAMESPACE] or %s[:ADDRESS]", Local, slurm.Name, kubernetes.Name, ray.Name)
 }
 
 // Remote reports whether a place does not see this machine's files.

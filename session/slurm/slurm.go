@@ -56,7 +56,7 @@ func (c *Cluster) Submit(ctx context.Context, p jobs.Process) error {
 	if c.Partition != "" {
 		args = append(args, "--partition="+c.Partition)
 	}
-	text := script(p.Argv)
+	batch := script(p.Argv)
 	if items := len(p.List.Items); items > 0 {
 		tasks, err := c.tasks(ctx, items)
 		if err != nil {
@@ -68,9 +68,9 @@ func (c *Cluster) Submit(ctx context.Context, p jobs.Process) error {
 		}
 		args = append(args, array)
 		p.Needs.Time *= time.Duration((items + tasks - 1) / tasks)
-		text = strings.TrimSuffix(text, "\n") + fmt.Sprintf(" \"$SLURM_ARRAY_TASK_ID\" %d\n", tasks)
+		batch = strings.TrimSuffix(batch, "\n") + fmt.Sprintf(" \"$SLURM_ARRAY_TASK_ID\" %d\n", tasks)
 	}
-	_, err := call(ctx, text, "sbatch", append(args, resources(p.Needs)...)...)
+	_, err := call(ctx, batch, "sbatch", append(args, resources(p.Needs)...)...)
 	return err
 }
 
@@ -118,14 +118,7 @@ func escape(path string) string {
 }
 
 // script returns a batch script that becomes argv.
-func script(argv []string) string {
-	var b strings.Builder
-	b.WriteString("#!/bin/sh\nexec")
-	for _, a := range argv {
-		b.WriteString(" '" + strings.ReplaceAll(a, "'", `'\''`) + "'")
-	}
-	return b.String() + "\n"
-}
+func script(argv []string) string { return "#!/bin/sh\nexec " + text.ShellWords(argv) + "\n" }
 
 // States asks squeue. The tasks of an array job have one name, and together one state. Slurm forgets a job some minutes after its end (MinJobAge).
 func (c *Cluster) States(ctx context.Context, ids []string) (map[string]jobs.State, error) {
@@ -229,7 +222,7 @@ func Allocation(getenv func(string) string) (n jobs.Needs) {
 // OwnDirectories makes the directories for a runner of this Slurm job alone, and returns the variables that name them. The runner of
 // another job would end with that job's processes. remove removes the directories.
 func OwnDirectories(getenv func(string) string) (env map[string]string, remove func(), err error) {
-	dir, err := os.MkdirTemp(cmp.Or(getenv("TMPDIR"), os.TempDir()), "demesne-slurm-")
+	dir, err := os.MkdirTemp(cmp.Or(getenv("TMPDIR"), os.TempDir()), "demesne-job-")
 	if err != nil {
 		return nil, nil, err
 	}

@@ -16,50 +16,35 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"os/signal"
 
-	"golang.org/x/sys/unix"
-
-	"demesne/internal/text"
 	"demesne/runner/jobs"
+	"demesne/session/engines"
 	"demesne/session/kubernetes"
 )
 
 // Main serves one request.
-func Main() {
-	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM, unix.SIGINT)
-	defer stop()
-	err := errors.New("demesne starts this program; users do not")
-	if len(os.Args) >= 3 {
-		err = serve(ctx, os.Args[1], os.Args[2], os.Args[3:], os.Stdin, os.Stdout)
-	}
-	if err != nil {
-		json.NewEncoder(os.Stderr).Encode(kubernetes.Problem{Error: err.Error(), Hint: text.HintOf(err)})
-		os.Exit(1)
-	}
-}
+func Main() { engines.Main(serve) }
 
 func serve(ctx context.Context, verb, namespace string, ids []string, in io.Reader, out io.Writer) error {
 	c, err := open(namespace)
 	if err != nil {
 		return err
 	}
-	if verb != kubernetes.Submit && verb != kubernetes.States && len(ids) != 1 {
+	if verb != engines.Submit && verb != engines.States && len(ids) != 1 {
 		return errors.New("needs the id of one job")
 	}
 	switch verb {
-	case kubernetes.Submit:
+	case engines.Submit:
 		var p jobs.Process
 		if err = json.NewDecoder(in).Decode(&p); err == nil {
 			err = c.submit(ctx, p)
 		}
-	case kubernetes.States:
+	case engines.States:
 		var states map[string]jobs.State
 		if states, err = c.states(ctx, ids); err == nil {
 			err = json.NewEncoder(out).Encode(states)
 		}
-	case kubernetes.Cancel:
+	case engines.Cancel:
 		err = c.cancel(ctx, ids[0])
 	case kubernetes.Output, kubernetes.Follow:
 		err = c.output(ctx, ids[0], verb == kubernetes.Follow, out)

@@ -16,6 +16,7 @@ import (
 
 	"demesne/internal/text"
 	"demesne/runner/jobs"
+	"demesne/session/engines"
 	"demesne/session/kubernetes"
 )
 
@@ -81,7 +82,7 @@ func TestSubmit(t *testing.T) {
 	})
 	p, _ := json.Marshal(jobs.Process{ID: "job-1", Env: []string{"WORD", "UNSET"}, Request: []byte(`{"run":["true"]}`),
 		Needs: jobs.Needs{Memory: 1 << 30, CPUs: 0.5, Time: 90 * time.Second}})
-	if err := serve(t.Context(), kubernetes.Submit, "other", nil, bytes.NewReader(p), io.Discard); err != nil {
+	if err := serve(t.Context(), engines.Submit, "other", nil, bytes.NewReader(p), io.Discard); err != nil {
 		t.Fatal(err)
 	}
 	var got bytes.Buffer
@@ -112,7 +113,7 @@ func TestErrors(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			newServer(t, map[string]answer{"GET /api/v1/namespaces/work/podtemplates/demesne": c.answer})
-			err := serve(t.Context(), kubernetes.Submit, "", nil, strings.NewReader("{}"), io.Discard)
+			err := serve(t.Context(), engines.Submit, "", nil, strings.NewReader("{}"), io.Discard)
 			if err == nil || !strings.Contains(err.Error(), c.says) || !strings.Contains(text.HintOf(err), c.hint) || (c.hint == "") != (text.HintOf(err) == "") {
 				t.Errorf("%v; %q", err, text.HintOf(err))
 			}
@@ -120,11 +121,11 @@ func TestErrors(t *testing.T) {
 	}
 	s := newServer(t, nil)
 	s.Close()
-	if err := serve(t.Context(), kubernetes.States, "", []string{"job-1"}, nil, io.Discard); err == nil || !strings.Contains(err.Error(), "no answer from the API server") || text.HintOf(err) == "" {
+	if err := serve(t.Context(), engines.States, "", []string{"job-1"}, nil, io.Discard); err == nil || !strings.Contains(err.Error(), "no answer from the API server") || text.HintOf(err) == "" {
 		t.Error(err)
 	}
 	t.Setenv("KUBECONFIG", "/nowhere")
-	if err := serve(t.Context(), kubernetes.States, "", nil, nil, io.Discard); err == nil || err.Error() != "no cluster is configured" || text.HintOf(err) == "" {
+	if err := serve(t.Context(), engines.States, "", nil, nil, io.Discard); err == nil || err.Error() != "no cluster is configured" || text.HintOf(err) == "" {
 		t.Error(err)
 	}
 	if err := serve(t.Context(), "dance", "", nil, nil, io.Discard); err == nil {
@@ -185,7 +186,7 @@ func TestStates(t *testing.T) {
 				"GET /api/v1/namespaces/work/events":      {200, `{"items":[` + events + `]}`},
 			})
 			var out bytes.Buffer
-			if err := serve(t.Context(), kubernetes.States, "", []string{"job-1", "job-2"}, nil, &out); err != nil {
+			if err := serve(t.Context(), engines.States, "", []string{"job-1", "job-2"}, nil, &out); err != nil {
 				t.Fatal(err)
 			}
 			var got map[string]jobs.State
@@ -243,12 +244,12 @@ func TestRemove(t *testing.T) {
 	const key = "DELETE /apis/batch/v1/namespaces/work/jobs/job-1"
 	s := newServer(t, map[string]answer{key: {200, "{}"}})
 	for range 2 {
-		if err := serve(t.Context(), kubernetes.Cancel, "", []string{"job-1"}, nil, nil); err != nil || !strings.Contains(s.bodies[key], "Foreground") {
+		if err := serve(t.Context(), engines.Cancel, "", []string{"job-1"}, nil, nil); err != nil || !strings.Contains(s.bodies[key], "Foreground") {
 			t.Errorf("%v: %q", err, s.bodies)
 		}
 		delete(s.answers, key)
 	}
-	if err := serve(t.Context(), kubernetes.Cancel, "", nil, nil, nil); err == nil {
+	if err := serve(t.Context(), engines.Cancel, "", nil, nil, nil); err == nil {
 		t.Error("no id")
 	}
 }
