@@ -93,6 +93,9 @@ type Server struct {
 	open     map[string]map[*context.CancelFunc]bool // cancel functions of calls in flight, by HTTP session
 	attached map[string]*presence                    // by HTTP session
 	owners   map[string]bool                         // HTTP sessions at whose end code sessions end
+
+	making   sync.Mutex
+	desktops map[string]string // sandboxes of the tool computer, by HTTP session
 }
 
 // A tool is a tool of the server. Its handler reads the parsed arguments and returns a result. An error becomes a
@@ -141,7 +144,7 @@ func New(e Service, o Options) *Server {
 	if o.Heartbeat <= 0 {
 		o.Heartbeat = 10 * time.Second
 	}
-	s := &Server{engine: e, opts: o, asking: make(chan struct{}, maxAsked), open: map[string]map[*context.CancelFunc]bool{}, attached: map[string]*presence{}, owners: map[string]bool{}}
+	s := &Server{engine: e, opts: o, asking: make(chan struct{}, maxAsked), open: map[string]map[*context.CancelFunc]bool{}, attached: map[string]*presence{}, owners: map[string]bool{}, desktops: map[string]string{}}
 	if o.Hidden && o.Outputs != "" {
 		s.opts.Mounts.hide()
 	}
@@ -225,7 +228,7 @@ func (s *Server) tools() []tool {
 }
 
 // Names of the tool sets.
-const setFiles, setSandboxes, setCode, setHost, setRuns = "files", "sandboxes", "code", "host", "runs"
+const setFiles, setSandboxes, setCode, setHost, setRuns, setComputer = "files", "sandboxes", "code", "host", "runs", "computer"
 
 // toolSets are the optional tools. They are off by default, because each tool costs a model attention.
 var toolSets = []struct {
@@ -239,6 +242,7 @@ var toolSets = []struct {
 	{setCode, (*Server).codeTools},
 	{setRuns, (*Server).runTools},
 	{setHost, (*Server).hostTools},
+	{setComputer, func(*Server) []tool { return []tool{computerTool()} }},
 }
 
 // RunsSet is the name of the tool set that needs [Options].Runs.
