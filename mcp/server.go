@@ -13,6 +13,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"demesne/mcp/browser"
 	"demesne/server/hostcmd"
 	"demesne/session"
 )
@@ -46,6 +47,9 @@ type Options struct {
 	// Build builds an image of a Containerfile, which is r.Run.Stdin. r.Create.Spec has its inputs and limits. log is the end of what
 	// the build said, which comes from sandboxes. Nil: sandbox_build is not offered.
 	Build func(ctx context.Context, r session.Request, w session.Callbacks) (image, digest string, log session.Tail, err error)
+	// Browse calls a tool of the browser in the sandbox of r's key, for the set "browser". It makes both if there are none. An error
+	// of the page is a result. The result comes from the sandbox and is untrusted.
+	Browse func(ctx context.Context, r session.Request, tool string, args map[string]any, w session.Callbacks) (*browser.Result, error)
 	// Runs executes the runs of the set "runs"; nil: the set is not offered.
 	Runs Runs
 	// Host performs the requests of the set "host", for callers of Namespace. Nil: they are refused.
@@ -228,7 +232,7 @@ func (s *Server) tools() []tool {
 }
 
 // Names of the tool sets.
-const setFiles, setSandboxes, setCode, setHost, setRuns, setComputer = "files", "sandboxes", "code", "host", "runs", "computer"
+const setFiles, setSandboxes, setCode, setHost, setRuns, setBrowser, setComputer = "files", "sandboxes", "code", "host", "runs", "browser", "computer"
 
 // toolSets are the optional tools. They are off by default, because each tool costs a model attention.
 var toolSets = []struct {
@@ -242,6 +246,7 @@ var toolSets = []struct {
 	{setCode, (*Server).codeTools},
 	{setRuns, (*Server).runTools},
 	{setHost, (*Server).hostTools},
+	{setBrowser, (*Server).browserTools},
 	{setComputer, func(*Server) []tool { return []tool{computerTool()} }},
 }
 

@@ -90,7 +90,7 @@ func (f *Backend) Server(ctx context.Context, tools string, warn io.Writer, pref
 	if err != nil {
 		return nil, nil, err
 	}
-	opts.Code, opts.Languages = sessions, codesessions.Languages()
+	opts.Code, opts.Languages, opts.Browse = sessions, codesessions.Languages(), f.Browse
 	if f.options.Namespace == "" {
 		opts.Build = imagebuild.New(f.Sandboxes, opts.Image).Build
 	}

@@ -2,6 +2,7 @@
 // execute the other tools.
 //
 //	sandboxes.go  scripts, sandboxes and files; listing.go: lists, forks and copies between sandboxes
+//	browse.go     browsers in sandboxes
 //	words.go      hints of errors, in the words of tools
 package sandboxes
 
@@ -9,6 +10,7 @@ import (
 	"context"
 	"fmt"
 
+	"demesne/mcp/browser"
 	"demesne/runner"
 	"demesne/runner/files"
 	"demesne/server"
@@ -24,6 +26,8 @@ type Sandboxes struct {
 	Queue     *server.Queue // of the commands that calls wait for; nil: none waits
 	// Hold keeps the code session of a sandbox from ending until done is called. nil: this process has no code sessions.
 	Hold func(sandbox string) (done func())
+
+	browsers browser.Browsers
 }
 
 // Open opens the session of the callers of a namespace.
