@@ -16,9 +16,11 @@
 package browser
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	"demesne/session"
 )
@@ -41,7 +43,8 @@ type Result struct {
 
 // Browsers are the browsers of a frontend: at most one for each sandbox. The zero value has none. It is safe for concurrent use.
 type Browsers struct {
-	argv []string // in place of playwright-mcp, for tests
+	program string        // text of a shell, in place of the server's; for tests
+	most    time.Duration // of a call; 0: callTime
 
 	mu   sync.Mutex
 	live map[string]*browser // by the ids of sandboxes
@@ -73,11 +76,11 @@ func (b *Browsers) Call(ctx context.Context, sb *session.Sandbox, tool string, a
 	}
 	started := !one.server.runs()
 	if started {
-		if one.server, err = start(ctx, sb, b.program()); err != nil {
+		if one.server, err = start(ctx, sb, session.Shell(cmp.Or(b.program, program))); err != nil {
 			return nil, fmt.Errorf("start browser: %w", err)
 		}
 	}
-	r, err := one.server.call(ctx, name, values)
+	r, err := one.server.call(ctx, cmp.Or(b.most, callTime), name, values)
 	switch {
 	case err != nil && ctx.Err() != nil: // the caller's: the browser may still answer the next call
 		return nil, context.Cause(ctx)

@@ -18,16 +18,15 @@ import (
 	"demesne/internal/lazy"
 	"demesne/internal/text"
 	"demesne/runner"
-	"demesne/runner/ipc"
 	"demesne/session"
 )
 
 // Bounds of a call and its answer.
 const (
 	startTime   = 60 * time.Second // of the program; chromium starts with the first page
-	callTime    = 60 * time.Second // longer than each limit of Playwright's own
-	endTime     = 2 * time.Second  // until a program that ended is known to have
-	maxMessage  = 32 << 20         // bytes of one message
+	callTime    = 45 * time.Second // longer than each limit of Playwright's own
+	endTime     = time.Second      // until a program that ended is known to have
+	maxMessage  = 16 << 20         // bytes of one message
 	maxText     = 64 << 10         // bytes of an answer's text
 	maxPicture  = 4 << 20          // bytes of one picture
 	maxPictures = 4
@@ -43,13 +42,9 @@ type server struct {
 	said    text.Last      // what it wrote to stderr
 }
 
-// program returns the command of the server. Other settings are in its environment: a version that lacks one ignores it.
-func (b *Browsers) program() []string {
-	if b.argv != nil {
-		return b.argv
-	}
-	return []string{"playwright-mcp", "--snapshot-mode", "none"}
-}
+// program starts the server. A page can write no file of more than 1 GiB, so that one download does not fill the sandbox, which
+// would end. Other settings are in the environment: a version that lacks one ignores it.
+const program = `trap '' XFSZ; ulimit -f 2097152; exec playwright-mcp --snapshot-mode none`
 
 // environment has no effect on what a page may reach: the sandbox decides that.
 var environment = []string{
@@ -82,9 +77,6 @@ func start(ctx context.Context, sb *session.Sandbox, argv []string) (_ *server, 
 	if err != nil {
 		for _, f := range files {
 			f.Close()
-		}
-		if e, ok := errors.AsType[*ipc.Error](err); ok && e.Code == ipc.CodeCommandNotFound {
-			err = text.Hinted(err, "the image browser has playwright-mcp")
 		}
 		return nil, err
 	}
@@ -162,8 +154,8 @@ func (s *server) explain(err error) error {
 }
 
 // call calls a tool of the program.
-func (s *server) call(ctx context.Context, name string, args map[string]any) (*Result, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, callTime, errSlow)
+func (s *server) call(ctx context.Context, most time.Duration, name string, args map[string]any) (*Result, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, most, errSlow)
 	defer cancel()
 	r, err := s.client.CallTool(ctx, &sdk.CallToolParams{Name: name, Arguments: args})
 	if err != nil {

@@ -108,8 +108,8 @@ func (a Arg) fits(v any) bool {
 
 // checkURL refuses an address that controls the browser itself. An address such as localhost:8000 has no scheme.
 func checkURL(address string) error {
-	scheme, rest, found := strings.Cut(strings.ToLower(strings.TrimSpace(address)), ":")
-	if !found || slices.Contains(schemes, scheme) || strings.ContainsAny(scheme, "/?#") || rest != "" && rest[0] >= '0' && rest[0] <= '9' {
+	scheme, _, found := strings.Cut(strings.ToLower(strings.TrimSpace(address)), ":")
+	if !found || slices.Contains(schemes, scheme) || strings.ContainsAny(scheme, "/?#.[") || scheme == "localhost" {
 		return nil
 	}
 	return fmt.Errorf("url: %q is not one of %s", text.SafeLine(scheme), strings.Join(schemes, ", "))
