@@ -138,13 +138,17 @@ func (a *Agent) Headless(t Task) *Launch {
 // Resume returns the argv that continues a session of a run that Headless planned for the same task. Everything else
 // of that Launch stays as it is.
 func (a *Agent) Resume(t Task, session string) ([]string, error) {
+	return a.resume(t, session, continuePrompt)
+}
+
+func (a *Agent) resume(t Task, session, prompt string) ([]string, error) {
 	if len(a.Provider.Resume) == 0 {
 		return nil, fmt.Errorf("resume session: agent %q cannot resume", a.Provider.Name)
 	}
 	if session == "" || strings.HasPrefix(session, "-") {
 		return nil, fmt.Errorf("resume session: bad session %q", session) // the program's own words, so they may be anything
 	}
-	values := map[string]string{"prompt": continuePrompt, "session": session, "model": a.inner, "dir": t.Places.At(t.Dir), "home": t.Places.At(HomeDir),
+	values := map[string]string{"prompt": prompt, "session": session, "model": a.inner, "dir": t.Places.At(t.Dir), "home": t.Places.At(HomeDir),
 		"hosted": a.Provider.API.Hosted.of(t)}
 	return append(slices.Clone(a.program.argv), expand(t.Places.all(a.Provider.Resume), values)...), nil
 }

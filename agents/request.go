@@ -18,6 +18,9 @@ type Request struct {
 	Image  string `json:",omitempty"` // that has the agent's program; host: this machine's installation; empty: the parent's, that, or the row's image
 	Stored bool   `json:",omitempty"` // the image must be in the store: no registry is asked
 
+	// Continues is the directory, below the output root, of the first run of a conversation: see [FollowUp]. No tool sets it.
+	Continues string `json:",omitempty"`
+
 	Prompt, Preamble         string
 	OutputPath, OutputFormat string   `json:",omitempty"`
 	SuccessCriteria          []string `json:",omitempty"`

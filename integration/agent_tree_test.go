@@ -18,7 +18,7 @@ const realKey = "sk-real-6c1d7f-credential"
 
 // fakeAgent is the row of a user's file for testdata/agent/agent.py. Its model has a price.
 const fakeAgent = `{"agents":[{"name":"fake","command":"fake-agent","models":["fake/claude-sonnet-5"],"prefix":"fake/",
-"headless":["{prompt}"],"resume":["--resume","{session}"],"format":"claude","context":"CONTEXT.txt",
+"headless":["{prompt}"],"resume":["--resume","{session}","{prompt}"],"format":"claude","context":"CONTEXT.txt",
 "env":{"FAKE_URL":"{url}","FAKE_MODEL":"{model}","FAKE_CONFIG":"/in/.agent"},"config":{"servers.json":"{{servers}}"},
 "servers":{"entry":"\"{name}\":\"{url}\"","join":","},
 "api":{"port":8083,"usage":"messages","allow":["POST /v1/messages"]},

@@ -19,6 +19,7 @@ type Options struct {
 	Request    agents.Request // without Prompt and Inputs
 	Inputs     []string       // PATH[:NAME]
 	Out        string
+	Continue   string // id of an earlier run
 	Background bool
 	On         string // place of the job; empty: this machine
 	JSON       bool
@@ -54,6 +55,8 @@ func (o *Options) Flags(research bool) cmdline.Flags {
 	if !research {
 		task = append(task, cmdline.Flag{Group: groupTask, Long: "script", Arg: "TEXT", Set: cmdline.Text(&r.Script),
 			Help: "run this shell text in place of a coding agent, without a model or a credential, to try a run; $1 is the prompt, stdout the answer"},
+			cmdline.Flag{Group: groupTask, Long: "continue", Arg: "ID", Set: cmdline.Text(&o.Continue),
+				Help: "resume the session of an earlier run, with its files and settings: the id of its job, or the name that it printed"},
 			cmdline.Flag{Group: groupTask, Long: "in", Arg: "PATH[:NAME]", Repeat: true, Complete: cmdline.File, Set: cmdline.List(&o.Inputs, nil),
 				Help: "show a file or directory, read-only, at /in/NAME (default its own name)"},
 			cmdline.Flag{Group: groupTask, Long: "egress", Arg: "MODE", Words: runner.ClosedModes(), Set: func(s string) error { r.Egress = s; return checkMode(s) },
@@ -157,12 +160,16 @@ more than it can. Its credential stays outside of the sandbox.
 With --workspace the agent changes one of your directories. Files there that programs of this machine would execute later,
 such as git hooks, are read-only inside. At the end stderr names new ones, and other changed files of that kind.
 
+With --continue the same session goes on, with the files, the image and the network that it had. Bounds are those of the earlier
+run, unless you give others. It needs a program that resumes its sessions.
+
 The exit code is the agent program's, 137 if a bound ended it, and 125 if it ended without doing its work.`,
 		Examples: []cmdline.Example{
 			{Says: "get an answer", Line: `demesne agent run "What does this repository do?" --in ~/src/app`},
 			{Says: "get a file, for at most one dollar", Line: `demesne agent run "Translate /in/letter.txt into French." --in letter.txt --output-path letter.fr.txt --max-cost 1`},
 			{Says: "change a project, with the program of an image", Line: `demesne agent run --workspace . --image local/agents "Make the tests pass."`},
 			{Says: "try what a run is like, without a credential", Line: `demesne agent run --script 'wc -l < /in/data.txt' "Count the lines." --in data.txt`},
+			{Says: "go on with an earlier run", Line: `demesne agent run --continue 20260728-101500-1f0c9a2b "Now explain it to a beginner."`},
 			{Says: "run in the background, and watch", Line: `demesne logs -f $(demesne agent run --background "Find the bug in /in/app." --in app)`},
 		},
 		Flags: o.Flags(false),

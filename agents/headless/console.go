@@ -113,6 +113,11 @@ func (f *console) run(args []string, research bool) (int, error) {
 			return 0, err
 		}
 	}
+	if o.Continue != "" {
+		if job.Request, err = follow(o, job.Request); err != nil {
+			return 0, err
+		}
+	}
 	switch {
 	case o.On != "" && o.JSON:
 		return 0, errors.New("--on: cannot be combined with --json")
@@ -132,6 +137,20 @@ func (f *console) run(args []string, research bool) (int, error) {
 		v.answer(res)
 	}
 	return res.Result.ExitCode, err
+}
+
+// follow returns the request of a follow-up.
+func follow(o *agentcmd.Options, r agents.Request) (agents.Request, error) {
+	if o.Out != "" || o.On != "" {
+		return r, errors.New("--continue: cannot be combined with --out or --on: a follow-up runs where the conversation is")
+	}
+	s := session.New(session.Options{})
+	defer s.Close()
+	r, err := agents.FollowUp(s, o.Continue, true, r)
+	if err != nil {
+		err = fmt.Errorf("--continue: %w", err)
+	}
+	return r, err
 }
 
 // start starts a job. In the background it prints its id; otherwise it copies the output, and a signal cancels the job.

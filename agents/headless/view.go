@@ -104,10 +104,14 @@ func (v *view) line(n tree.Notice) string {
 }
 
 func (v *view) ended(n tree.Notice) string {
-	if n.Event.Text == "" {
-		return fmt.Sprintf("ended: $%.4f", n.Total)
+	line := fmt.Sprintf("ended: $%.4f", n.Total)
+	if n.Event.Text != "" {
+		line = v.term.Red(fmt.Sprintf("ended: %s ($%.4f)", text.SafeLine(n.Event.Text), n.Total))
 	}
-	return v.term.Red(fmt.Sprintf("ended: %s ($%.4f)", text.SafeLine(n.Event.Text), n.Total))
+	if n.Conversation != "" {
+		line += "\nto continue: demesne agent run --continue " + n.Conversation + " PROMPT"
+	}
+	return line
 }
 
 func countOf(n int) string {

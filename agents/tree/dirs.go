@@ -1,12 +1,17 @@
 package tree
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 
 	"demesne/agents"
+	"demesne/internal/flock"
 	"demesne/internal/fsutil"
+
+	"golang.org/x/sys/unix"
 )
 
 // dirs are the directories of one agent. Its sandbox can write to out, workspace and home. It can read config. It never
@@ -14,22 +19,28 @@ import (
 //
 //	BASE/config BASE/home
 //	BASE/out BASE/workspace BASE/sidecar-results  of the first agent
+//	FIRST/home FIRST/out FIRST/workspace          of a follow-up, in the directory of its conversation's first run
 //	BASE/children/NAME  the base of a child; its out and its sidecar are child/NAME in its parent's
 type dirs struct {
 	base, config, sidecar, home string
 	out, workspace              string
 	outDir                      *os.File // out, opened before a sandbox could replace it
+
+	first string   // the base whose home and workspace the agent has
+	lock  *os.File // home; one run at a time has it
+	stays bool     // a follow-up needs home
 }
 
 // makeDirs makes the directories below base that d lacks. out and workspace may be given.
 func (d *dirs) make() (err error) {
-	d.config, d.home = filepath.Join(d.base, "config"), filepath.Join(d.base, "home")
+	d.first = cmp.Or(d.first, d.base)
+	d.config, d.home = filepath.Join(d.base, "config"), filepath.Join(d.first, "home")
 	if d.sidecar == "" {
-		d.sidecar = filepath.Join(d.base, "sidecar-results")
+		d.sidecar = filepath.Join(d.base, agents.SidecarDir)
 	}
 	all := []string{d.config, d.sidecar, d.home}
 	if d.workspace == "" {
-		d.workspace = filepath.Join(d.base, "workspace")
+		d.workspace = filepath.Join(d.first, "workspace")
 		all = append(all, d.workspace)
 	}
 	if d.out == "" {
@@ -43,6 +54,11 @@ func (d *dirs) make() (err error) {
 			return fmt.Errorf("make directory of agent: %w", err)
 		}
 	}
+	if d.lock, err = flock.TryOpen(d.home, unix.O_DIRECTORY, flock.Exclusive); errors.Is(err, flock.ErrLocked) {
+		return fmt.Errorf("continue %q: another run of it has not ended", d.start())
+	} else if err != nil {
+		return fmt.Errorf("lock home: %w", err)
+	}
 	if d.outDir == nil {
 		if d.out, err = filepath.EvalSymlinks(d.out); err != nil {
 			return fmt.Errorf("open output directory: %w", err)
@@ -54,12 +70,21 @@ func (d *dirs) make() (err error) {
 	return nil
 }
 
-// close closes what make opened. It removes the home, which holds nothing that anyone reads later.
+// start names the directory where the agent starts: see [workspace.MakeStart]. A follow-up has that of the first run, since
+// programs find their sessions by it.
+func (d *dirs) start() string { return filepath.Base(d.first) }
+
+// close closes what make opened. It removes the home, or only its caches if a follow-up needs it.
 func (d *dirs) close() {
-	if base, err := os.Open(d.base); err == nil {
-		fsutil.RemoveAll(int(base.Fd()), filepath.Base(d.home))
-		base.Close()
+	at, name := d.first, filepath.Base(d.home)
+	if d.stays {
+		at, name = d.home, ".cache"
 	}
+	if dir, err := os.Open(at); err == nil {
+		fsutil.RemoveAll(int(dir.Fd()), name)
+		dir.Close()
+	}
+	d.lock.Close()
 	d.outDir.Close()
 }
 

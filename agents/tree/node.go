@@ -34,7 +34,8 @@ type node struct {
 	agent  *agents.Agent
 	image  imageref.Ref // see imageOf
 	dirs   *dirs
-	places *agents.Places // where its sandbox has them; nil: at its own paths
+	places *agents.Places       // where its sandbox has them; nil: at its own paths
+	talk   *agents.Conversation // nil: a child
 	budget *budget
 	tools  *hosttools.Set // nil: none
 	asked  requests
@@ -108,7 +109,7 @@ func (n *node) run(w session.Callbacks) (*agents.Result, error) {
 		return nil, err
 	}
 	if n.atUsers() {
-		defer n.tree.work.Leave(n.id, a.launch.Context)
+		defer n.tree.work.Leave(n.dirs.start(), a.launch.Context)
 	}
 	if err := n.openGates(a.launch); err != nil {
 		n.closeGates()
@@ -248,7 +249,7 @@ func (n *node) task() agents.Task {
 	r := n.req
 	t := agents.Task{
 		Prompt: r.Prompt, Preamble: r.Preamble, OutputPath: r.OutputPath, OutputFormat: r.OutputFormat,
-		SuccessCriteria: r.SuccessCriteria, Research: r.Research, Project: n.atUsers(), Egress: r.Egress, Dir: path.Join("/workspace", workspace.Starts, n.id),
+		SuccessCriteria: r.SuccessCriteria, Research: r.Research, Project: n.atUsers(), Egress: r.Egress, Dir: path.Join("/workspace", workspace.Starts, n.dirs.start()),
 		Previous: len(n.siblings(0)) > 0, Token: agents.NewToken(), Places: n.places,
 	}
 	if !r.Research {
@@ -275,6 +276,11 @@ func (n *node) prepare() (*attempts, error) {
 	a.launch, a.due = n.agent.Headless(a.task), due
 	a.renewal = &agents.Renewal{Agent: n.agent, Sessions: n.tree.Sessions, Failed: func(err error) { n.note("%v", err) }}
 	a.launch.Authorize(headers)
+	if n.talk != nil && n.talk.Session != "" {
+		if a.launch.Argv, err = n.agent.FollowUp(a.task, n.talk.Session); err != nil {
+			return nil, err
+		}
+	}
 	if err := n.furnish(a.launch); err != nil {
 		return nil, err
 	}
@@ -284,9 +290,26 @@ func (n *node) prepare() (*attempts, error) {
 	if err != nil {
 		return nil, fmt.Errorf("keep output: %w", err)
 	}
-	a.events = agents.NewTranscript(n.agent.Provider.Format, func(e agents.Event) { n.show(Notice{Event: e}) })
+	a.events = agents.NewTranscript(n.agent.Provider.Format, func(e agents.Event) {
+		n.remember(e)
+		n.show(Notice{Event: e})
+	})
 	a.out = io.MultiWriter(a.transcript, a.events)
 	return a, nil
+}
+
+// remember records the session of the first agent, which a follow-up resumes.
+func (n *node) remember(e agents.Event) {
+	id := n.agent.Provider.Keeps(e)
+	if n.talk == nil || id == "" || n.dirs.stays && id == n.talk.Session {
+		return
+	}
+	n.talk.Session = id
+	if err := n.talk.Write(n.dirs.first); err != nil {
+		n.note("%v", err)
+		return
+	}
+	n.dirs.stays = true
 }
 
 // furnish writes the files that the program finds in its sandbox.
@@ -302,7 +325,7 @@ func (n *node) furnish(l *agents.Launch) error {
 	if err := l.Seed(home); err != nil {
 		return err
 	}
-	return workspace.MakeStart(n.dirs.workspace, n.id, l.Context, n.places.At(agents.ConfigDir))
+	return workspace.MakeStart(n.dirs.workspace, n.dirs.start(), l.Context, n.places.At(agents.ConfigDir))
 }
 
 // watchUsage reads the records of requests until the returned function is called, which reads the rest.

@@ -47,7 +47,11 @@ func (n *node) settle(a *attempts, done *session.RunResult, err, why error) (*ag
 		n.note("%v", werr)
 	}
 	code := res.Result.ExitCode
-	n.show(Notice{Event: agents.Event{Kind: NoticeEnded, Text: reason}, ExitCode: &code, Total: res.Total, Output: n.dirs.out})
+	end := Notice{Event: agents.Event{Kind: NoticeEnded, Text: reason}, ExitCode: &code, Total: res.Total, Output: n.dirs.out}
+	if n.dirs.stays {
+		end.Conversation = n.dirs.start()
+	}
+	n.show(end)
 	if err != nil {
 		return res, fmt.Errorf("run agent: %w", err)
 	}

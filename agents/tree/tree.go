@@ -51,7 +51,10 @@ type Notice struct {
 	Time  time.Time `json:"ts"`
 	agents.Event
 
-	Output   string    `json:"output_dir,omitempty"`
+	Output string `json:"output_dir,omitempty"`
+	// Conversation is what a follow-up names to continue a run that has ended; empty: it left no session.
+	Conversation string `json:"conversation,omitempty"`
+
 	Until    time.Time `json:"until,omitzero"`
 	Total    float64   `json:"total_usage_usd,omitempty"` // so far, with all descendants
 	Turns    int       `json:"turns,omitempty"`
@@ -87,11 +90,25 @@ func (t *Tree) first(ctx context.Context, r agents.Request, dir *session.Directo
 	if t.work, err = workspace.Open(r.Workspace, dir.Path); err != nil {
 		return nil, err
 	}
-	d := &dirs{base: dir.Path, out: out}
+	talk, d := &agents.Conversation{Private: t.Private}, &dirs{base: dir.Path, out: out}
+	if d.first = d.base; r.Continues != "" {
+		d.first = filepath.Join(filepath.Dir(d.base), r.Continues)
+		if talk, err = agents.ReadConversation(d.first); err != nil {
+			return nil, fmt.Errorf("continue %q: %w", r.Continues, err)
+		}
+		d.out, d.stays, t.Private = talk.Out, true, t.Private || talk.Private
+	}
 	if t.work != nil {
 		d.workspace = t.work.Dir
 	}
-	return t.newNode(ctx, nil, r, d, dir.Name())
+	n, err := t.newNode(ctx, nil, r, d, dir.Name())
+	if err != nil {
+		return nil, err
+	}
+	talk.Agent, talk.Out, talk.Request = n.agent.Provider.Name, d.out, r
+	talk.Request.Model, talk.Request.Prompt, talk.Request.Dir = n.agent.Model, "", ""
+	n.talk = talk
+	return n, talk.Write(d.first)
 }
 
 // newNode prepares an agent. Its context ends with ctx. A child without a model or an image has its parent's.

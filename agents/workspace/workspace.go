@@ -3,7 +3,9 @@
 package workspace
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
@@ -103,7 +105,12 @@ func MakeStart(dir, id, context, config string) error {
 	if err := root.MkdirAll(start, 0o700); err != nil {
 		return fmt.Errorf("make %q in the workspace: %w", start, err)
 	}
-	if err := root.Symlink(path.Join(config, context), path.Join(start, context)); err != nil {
+	link := path.Join(start, context)
+	err = root.Symlink(path.Join(config, context), link)
+	if errors.Is(err, fs.ErrExist) && root.Remove(link) == nil { // of an earlier run of the conversation
+		err = root.Symlink(path.Join(config, context), link)
+	}
+	if err != nil {
 		return fmt.Errorf("link %q in the workspace: %w", context, err)
 	}
 	return nil

@@ -1,7 +1,9 @@
 #!/usr/bin/python3
 """A coding agent for tests: it asks the Messages interface, runs shell commands, calls MCP tools, and prints a stream.
 
-    agent.py PROMPT | agent.py --resume SESSION
+    agent.py PROMPT | agent.py --resume SESSION PROMPT
+
+It does not show the model the prompt that continues an interrupted run.
 
 Prompts may direct it: SILENT ends without a result, and CRASH exits with 3.
 """
@@ -66,6 +68,8 @@ def main():
     messages = []
     if sys.argv[1] == "--resume":
         messages = json.load(open(STATE))
+        if not sys.argv[3].startswith("Continue the task"):
+            messages.append({"role": "user", "content": sys.argv[3]})
     else:
         messages.append({"role": "user", "content": sys.argv[1]})
     prompt = messages[0]["content"]
@@ -103,6 +107,7 @@ def main():
         say(type="assistant", message={"id": "m%d-%d" % (os.getpid(), n), "model": MODEL, "content": answer["content"]})
         messages.append({"role": "assistant", "content": answer["content"]})
         calls = [c for c in answer["content"] if c["type"] == "tool_use"]
+        json.dump(messages, open(STATE, "w"))
         if not calls:
             text = "".join(c["text"] for c in answer["content"])
             say(type="result", subtype="success", is_error=False, result=text)

@@ -1,0 +1,115 @@
+package integration
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"demesne/integration/fixture"
+)
+
+// talker answers each user message once: what it says has all that it was told. "Make N." writes a file first.
+func talker(r fixture.ModelRequest) fixture.Answer {
+	told := strings.Fields(r.Prompt)
+	last := told[len(told)-1]
+	if name, ok := strings.CutPrefix(last, "make:"); ok && len(r.Results) == strings.Count(r.Prompt, "make:")-1 {
+		return shell("ls /out /workspace /in; echo " + name + " > /out/" + name + "; cp /out/" + name + " /workspace/" + name)
+	}
+	return fixture.Answer{Text: "Heard: " + strings.Join(told, " ")}
+}
+
+// conversationOf returns the name that a run printed for its follow-ups.
+func conversationOf(t *testing.T, r result) string {
+	t.Helper()
+	found := regexp.MustCompile(`to continue: demesne agent run --continue (\S+) PROMPT`).FindStringSubmatch(r.stderr)
+	if found == nil {
+		t.Fatalf("no follow-up is named: %+v", r)
+	}
+	return found[1]
+}
+
+// TestAgentFollowUp checks that follow-ups resume the session of a run, with its home, workspace, outputs, inputs and bounds, by
+// the name of a run and by the id of a job, one at a time.
+func TestAgentFollowUp(t *testing.T) {
+	b, m := newAgentBox(t, talker)
+	b.keepsJobs()
+	talk := func(args ...string) result { b.Helper(); return b.demesne(append([]string{"agent", "run"}, args...)...) }
+	one := talk("make:one", "--in", b.file("data.txt", "data", 0o644), "--max-turns", "9")
+	if one.code != 0 || one.stdout != "Heard: make:one\n" {
+		t.Fatalf("%+v", one)
+	}
+	name := conversationOf(t, one)
+	two := talk("--continue", name, "make:two", "--in", b.file("more.txt", "more", 0o644))
+	if two.code != 0 || two.stdout != "Heard: make:one make:two\n" || conversationOf(t, two) != name {
+		t.Fatalf("%+v", two)
+	}
+	var seen string
+	for _, r := range m.Log() {
+		seen += strings.Join(r.Results, "\n")
+	}
+	if !regexp.MustCompile(`(?s)/in:\ndata.txt\nmore.txt\n.*/out:\n.*one\n.*/workspace:\none\n`).MatchString(seen) {
+		t.Errorf("the follow-up saw %s", seen)
+	}
+	for _, at := range []string{"out/one", "out/two", "workspace/two", "home/session.json"} {
+		if _, err := os.Stat(filepath.Join(b.out, name, at)); err != nil {
+			t.Error(err)
+		}
+	}
+	id := strings.TrimSpace(talk("--background", "--continue", name, "three").stdout)
+	if r := b.demesne("logs", "-f", id); r.stdout != "Heard: make:one make:two three\n" {
+		t.Errorf("%+v", r)
+	}
+	if r := talk("--continue", id, "four", "--max-turns", "1"); r.stdout != "Heard: make:one make:two three four\n" {
+		t.Errorf("by the id of a job: %+v", r)
+	}
+	if r := talk("--continue", name, "make:five"); r.code != 137 || !strings.Contains(r.stderr, "budget") {
+		t.Errorf("the last bound does not hold: %+v", r)
+	}
+	for _, c := range []struct {
+		says string
+		args []string
+	}{
+		{`"20260101-000000-00000000": no agent ran there`, []string{"--continue", "20260101-000000-00000000"}},
+		{`"../x": job not found`, []string{"--continue", "../x"}},
+		{"its conversation has the rest", []string{"--continue", name, "--egress", "package-managers"}},
+		{"its conversation has the rest", []string{"--continue", name, "--model", "fake/other"}},
+		{"cannot be combined", []string{"--continue", name, "--out", b.mkdir("o")}},
+	} {
+		if r := talk(append(c.args, "x")...); r.code != 125 || !strings.Contains(r.stderr, c.says) {
+			t.Errorf("%v: %+v", c.args, r)
+		}
+	}
+}
+
+// TestAgentFollowUpRefused checks programs that cannot resume, whose home is removed, and a conversation that has a run.
+func TestAgentFollowUpRefused(t *testing.T) {
+	b, m := newAgentBox(t, func(r fixture.ModelRequest) fixture.Answer {
+		if strings.HasSuffix(strings.TrimSpace(r.Prompt), "wait") {
+			return shell("sleep 1000")
+		}
+		return fixture.Answer{Text: "Answer."}
+	})
+	b.keepsJobs()
+	script := b.agentTree("--script", "echo done", "x")
+	name := filepath.Base(script.dir)
+	if r := b.demesne("agent", "run", "--continue", name, "y"); r.code != 125 || !strings.Contains(r.stderr, `agent "scripted" left no session that a follow-up can resume`) {
+		t.Errorf("%+v", r)
+	}
+	if _, err := os.Stat(script.dir + "/home"); !os.IsNotExist(err) || strings.Contains(script.stderr, "to continue") {
+		t.Errorf("the home of a run without a session stays: %v %s", err, script.stderr)
+	}
+	name = conversationOf(t, b.demesne("agent", "run", "x"))
+	id := strings.TrimSpace(b.demesne("agent", "run", "--background", "--continue", name, "wait").stdout)
+	eventually(t, "the follow-up runs", func() bool { return len(m.Log()) == 2 })
+	for at, says := range map[string]string{name: "another run of it has not ended", id: "it has not ended"} {
+		if r := b.demesne("agent", "run", "--continue", at, "y"); r.code != 125 || !strings.Contains(r.stderr, says) {
+			t.Errorf("%s: %+v", at, r)
+		}
+	}
+	b.demesne("cancel", id)
+	if r := b.demesne("agent", "run", "--continue", id, "y"); r.code != 0 || r.stdout != "Answer.\n" {
+		t.Errorf("after the end: %+v", r)
+	}
+}
