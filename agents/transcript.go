@@ -2,6 +2,7 @@ package agents
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"maps"
 	"slices"
@@ -50,6 +51,7 @@ const (
 // A Transcript reads the output of an agent's program as it is written. It never fails: it ignores what is not in
 // the program's format. Its memory is bounded, whatever is written. Another goroutine may call its methods.
 type Transcript struct {
+	Kept int            // bytes of a tool's result that an event has; 0: as many as a line shows. Set it before the first Write
 	Zone *time.Location // of times without a zone in the program's messages; nil: UTC. Set it before the first Write
 
 	on    func(Event)
@@ -243,7 +245,7 @@ func (o *outcome) call(agent, id, tool string, args json.RawMessage) {
 
 // done adds the result of a tool call.
 func (o *outcome) done(agent, id string, failed bool, text string) {
-	o.emit(Event{Kind: eventReturn, Agent: agent, ID: id, Failed: failed, Text: cut(text, summaryKept)})
+	o.emit(Event{Kind: eventReturn, Agent: agent, ID: id, Failed: failed, Text: cut(text, cmp.Or(o.t.Kept, summaryKept))})
 }
 
 // fail records the error with which the program gives up. status is of the HTTP response, or 0.

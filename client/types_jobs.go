@@ -19,15 +19,16 @@ type JobRequest struct {
 // Job describes a background job, or an agent.
 type Job struct {
 	JobTraits
-	ID      string    `json:"id"`
-	Status  string    `json:"status" enum:"queued,running,succeeded,failed,cancelled" doc:"failed: the command ended with another exit code than 0, or could not run"`
-	Command string    `json:"command,omitempty" doc:"The command, or an agent's prompt; its beginning"`
-	Agent   bool      `json:"agent,omitempty"`
-	Started time.Time `json:"started"`
-	Ended   time.Time `json:"ended,omitzero"`
-	Exit    *int      `json:"exit_code,omitempty" doc:"After the end"`
-	Reason  string    `json:"reason,omitempty" doc:"Why the command ended, as in a result"`
-	Message string    `json:"message,omitempty" doc:"Why it failed, or how many jobs are before it"`
+	ID           string    `json:"id"`
+	Status       string    `json:"status" enum:"queued,running,succeeded,failed,cancelled" doc:"failed: the command ended with another exit code than 0, or could not run"`
+	Command      string    `json:"command,omitempty" doc:"The command, or an agent's prompt; its beginning"`
+	Conversation string    `json:"conversation,omitempty" doc:"Of an agent: the same for a run and its follow-ups"`
+	Agent        bool      `json:"agent,omitempty"`
+	Started      time.Time `json:"started"`
+	Ended        time.Time `json:"ended,omitzero"`
+	Exit         *int      `json:"exit_code,omitempty" doc:"After the end"`
+	Reason       string    `json:"reason,omitempty" doc:"Why the command ended, as in a result"`
+	Message      string    `json:"message,omitempty" doc:"Why it failed, or how many jobs are before it"`
 	Spent
 	Cost   *AgentCost `json:"cost,omitempty" doc:"The cost of an agent"`
 	Stdout *Output    `json:"stdout,omitempty" doc:"Not in a list. Of an agent: what it does, and at its end the answer"`
@@ -60,20 +61,28 @@ type Tokens struct {
 // AgentRequest asks for a coding agent in a sandbox of its own. It is a job.
 type AgentRequest struct {
 	JobTraits
-	Prompt       string   `json:"prompt" minLength:"1" maxLength:"1048576"`
-	Model        string   `json:"model,omitempty" maxLength:"256" doc:"Empty: the server's own"`
-	Image        string   `json:"image,omitempty" maxLength:"512" doc:"Image with the agent's program"`
-	Preamble     string   `json:"preamble,omitempty" maxLength:"1048576" doc:"Text before the task"`
-	OutputPath   string   `json:"output_path,omitempty" maxLength:"4096" doc:"File below /out that it must write"`
-	OutputFormat string   `json:"output_format,omitempty" maxLength:"65536"`
-	Criteria     []string `json:"success_criteria,omitempty" maxItems:"1000"`
-	Research     bool     `json:"research,omitempty" doc:"The whole network, and no inputs"`
-	Network      *Network `json:"network,omitempty" doc:"Only modes that let no data out. deny and ask are not possible"`
-	Limits       *Limits  `json:"limits,omitempty"`
-	MaxCost      float64  `json:"max_cost_usd,omitempty" minimum:"0"`
-	MaxTokens    int64    `json:"max_tokens,omitempty" minimum:"0" doc:"Input, cached or not, and output"`
-	MaxTurns     int      `json:"max_turns,omitempty" minimum:"0" doc:"Requests to the model"`
-	TimeoutMS    int64    `json:"timeout_ms,omitempty" minimum:"0" maximum:"172800000"`
+	Prompt       string      `json:"prompt" minLength:"1" maxLength:"1048576"`
+	Continue     string      `json:"continue,omitempty" maxLength:"64" doc:"Job of a conversation, whose session the agent resumes. Only prompt, files, labels and bounds are possible then"`
+	Files        []NamedFile `json:"files,omitempty" maxItems:"32" doc:"In /in, with those of the conversation"`
+	Model        string      `json:"model,omitempty" maxLength:"256" doc:"Empty: the server's own"`
+	Image        string      `json:"image,omitempty" maxLength:"512" doc:"Image with the agent's program"`
+	Preamble     string      `json:"preamble,omitempty" maxLength:"1048576" doc:"Text before the task"`
+	OutputPath   string      `json:"output_path,omitempty" maxLength:"4096" doc:"File below /out that it must write"`
+	OutputFormat string      `json:"output_format,omitempty" maxLength:"65536"`
+	Criteria     []string    `json:"success_criteria,omitempty" maxItems:"1000"`
+	Research     bool        `json:"research,omitempty" doc:"The whole network, and no inputs"`
+	Network      *Network    `json:"network,omitempty" doc:"Only modes that let no data out. deny and ask are not possible"`
+	Limits       *Limits     `json:"limits,omitempty"`
+	MaxCost      float64     `json:"max_cost_usd,omitempty" minimum:"0"`
+	MaxTokens    int64       `json:"max_tokens,omitempty" minimum:"0" doc:"Input, cached or not, and output"`
+	MaxTurns     int         `json:"max_turns,omitempty" minimum:"0" doc:"Requests to the model"`
+	TimeoutMS    int64       `json:"timeout_ms,omitempty" minimum:"0" maximum:"172800000"`
+}
+
+// NamedFile is a file with its content.
+type NamedFile struct {
+	Name    string `json:"name" minLength:"1" maxLength:"255" doc:"Without a directory"`
+	Content []byte `json:"content,omitempty" doc:"In base64; of all files at most 8 MiB"`
 }
 
 // Trace is what an agent did. Texts come from the agent, and are shortened.

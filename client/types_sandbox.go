@@ -189,11 +189,12 @@ type TerminalEvent struct {
 
 // Server describes the server and the caller that asks.
 type Server struct {
-	Version   string `json:"version"`
-	Caller    string `json:"caller"`
-	Namespace string `json:"namespace,omitempty" doc:"Empty: none"`
-	Operator  bool   `json:"operator"`
-	Host      bool   `json:"host" doc:"The operator turned on guarded commands of the host"`
+	Version   string   `json:"version"`
+	Caller    string   `json:"caller"`
+	Namespace string   `json:"namespace,omitempty" doc:"Empty: none"`
+	Operator  bool     `json:"operator"`
+	Host      bool     `json:"host" doc:"The operator turned on guarded commands of the host"`
+	Models    []string `json:"models,omitempty" doc:"Models of agents, the default first"`
 	// Stored has no entry for a caller without a namespace, who has no ceilings.
 	Stored map[string]Stored `json:"stored,omitempty" doc:"What the caller's namespace stores over E2B's API, and its ceilings: bytes and files of volumes and uploads, volumes, snapshots, templates"`
 }

@@ -35,7 +35,10 @@ func conversationOf(t *testing.T, r result) string {
 func TestAgentFollowUp(t *testing.T) {
 	b, m := newAgentBox(t, talker)
 	b.keepsJobs()
-	talk := func(args ...string) result { b.Helper(); return b.demesne(append([]string{"agent", "run"}, args...)...) }
+	talk := func(args ...string) result {
+		b.Helper()
+		return b.demesne(append([]string{"agent", "run"}, args...)...)
+	}
 	one := talk("make:one", "--in", b.file("data.txt", "data", 0o644), "--max-turns", "9")
 	if one.code != 0 || one.stdout != "Heard: make:one\n" {
 		t.Fatalf("%+v", one)

@@ -40,7 +40,7 @@ func (f *fakeAPI) answer(method, address, sent string) (status int, kind, body s
 		return 200, "text/event-stream", f.decisions(), true
 	case u.Path == "/mcp/events":
 		return 200, "text/event-stream", f.events(), true
-	case strings.HasSuffix(u.Path, "/files/raw"), strings.HasPrefix(u.Path, "/artifacts/"), strings.HasPrefix(u.Path, "/v1/outputs/out-8812/"):
+	case strings.HasSuffix(u.Path, "/files/raw"), strings.HasPrefix(u.Path, "/artifacts/"), strings.HasPrefix(u.Path, "/v1/outputs/") && strings.HasSuffix(u.Path, "/raw"):
 		name := u.Query().Get("path") + u.Path
 		if method != "GET" {
 			return 405, "text/plain", "", true
@@ -169,8 +169,10 @@ func (f *fakeAPI) work(path string) any {
 		return object{"own_usd": n, "total_usd": n, "models": object{f.t(model): object{"input": 18211, "output": 6120, "cache_creation": 41200, "cache_read": 903111}}}
 	}
 	agent := object{"id": "job-a771", "agent": true, "command": f.t("Find why the nightly docs build is slow and propose a patch"), "status": "running", "cost": cost(0.4137, "opus"), "started": since(9 * time.Minute),
-		"stdout": text("The build spends its time in typedoc.")}
+		"conversation": "talk-1", "stdout": text("The build spends its time in typedoc.")}
 	done := object{"id": "job-a602", "agent": true, "command": "Update the changelog for 0.4", "status": "succeeded", "exit_code": 0, "cost": cost(0.0721, "mini"), "started": since(3 * time.Hour), "ended": since(175 * time.Minute)}
+	asked := object{"id": "job-a600", "agent": true, "conversation": "talk-1", "command": f.t("Draw the build times as a chart.\n\nFiles: /in/times.csv"), "status": "succeeded", "cost": cost(0.0931, "opus"), "started": since(20 * time.Minute), "ended": since(18 * time.Minute),
+		"message": f.planted, "stdout": text("The chart is in /out.\n\n```python\nplt.bar(steps, seconds)\n```\n\ntypedoc takes most of the time.")}
 	switch path {
 	case "/mcp/runs":
 		return object{"runs": list{run, failed}}
@@ -183,13 +185,23 @@ func (f *fakeAPI) work(path string) any {
 	case "/v1/outputs/out-8812":
 		return object{"items": list{object{"path": f.t("world.txt"), "size": 12, "mime_type": f.t("text/plain")}}}
 	case "/v1/agents":
-		return object{"items": list{agent, done}}
+		return object{"items": list{agent, asked, done}}
+	case "/v1/agents/job-a600":
+		return asked
+	case "/v1/agents/job-a600/trace":
+		return object{"events": list{
+			object{"event": "text", "text": f.t("I read the table first.")}, object{"event": "tool_call", "id": "c1", "tool": f.t("Read"), "text": f.t("/in/times.csv")},
+			object{"event": "tool_result", "id": "c1", "text": f.t("step,seconds\ntypedoc,312\nsass,14")}, object{"event": "tool_call", "id": "c2", "tool": "Bash", "text": f.t("python3 chart.py")},
+			object{"event": "tool_result", "id": "c2", "failed": true, "text": f.t("No module named matplotlib")}, object{"event": "text", "agent": f.t("reviewer"), "text": f.t("The axis needs a unit.")},
+			object{"event": "error", "text": f.t("request failed, retrying")}}}
+	case "/v1/outputs/talk-1":
+		return object{"items": list{object{"path": "chart" + f.planted + ".png", "size": 5120}, object{"path": "times" + f.planted + ".csv", "size": 512}, object{"path": "report" + f.planted + ".html", "size": 2048}, object{"path": "transcript.jsonl", "size": 1}}}
 	case "/v1/agents/job-a771":
 		return agent
 	case "/v1/agents/job-a771/trace":
 		return object{"events": list{
 			object{"event": "session", "model": f.t("opus"), "text": f.t("session 0f3c")}, object{"event": "text", "text": f.t("I will look at the build log first.")},
-			object{"event": "tool_call", "tool": f.t("Bash"), "text": f.t("tail -n 200 build.log")}, object{"event": "tool_result", "text": f.t("[build] 312 s in typedoc")},
+			object{"event": "tool_call", "id": "c1", "tool": f.t("Bash"), "text": f.t("tail -n 200 build.log")}, object{"event": "tool_result", "id": "c1", "text": f.t("[build] 312 s in typedoc")},
 			object{"event": "tool_result", "failed": true, "text": f.t("permission denied"), "agent": f.t("reviewer")}, object{"event": "step", "cost_usd": 0.4137}}}
 	}
 	return nil

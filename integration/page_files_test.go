@@ -191,16 +191,16 @@ func (p *pageBrowser) searches() {
 	p.await(`document.querySelector("main .fault:not(:empty)")?.textContent.includes("missing")`)
 }
 
-// drop drops files and directories of this machine on the view.
-func (p *pageBrowser) drop(paths ...string) {
+// drop drops files and directories of this machine on an element, below one that shows it.
+func (p *pageBrowser) drop(on, shows string, paths ...string) {
 	p.t.Helper()
 	var at struct{ X, Y float64 }
-	p.check(p.Eval(`(r => ({x: r.x + 40, y: r.y + 20}))(document.querySelector(".listing").getBoundingClientRect())`, &at))
+	p.check(p.Eval(`(r => ({x: r.x + 40, y: r.y + 20}))(document.querySelector(`+quote(on)+`).getBoundingClientRect())`, &at))
 	for _, kind := range []string{"dragEnter", "dragOver", "drop"} {
 		p.check(p.Call("Input.dispatchDragEvent", map[string]any{"type": kind, "x": at.X, "y": at.Y, "data": map[string]any{"items": []string{}, "files": paths, "dragOperationsMask": 1}}, nil))
 		if kind == "dragOver" {
-			p.await(`document.querySelector(".files.drop")`)
-			p.picture("files-drop")
+			p.await(`document.querySelector(` + quote(shows+".drop") + `)`)
+			p.picture("drop" + shows)
 		}
 	}
 }
@@ -225,7 +225,7 @@ func TestPageUpload(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	p.drop(dir+"/one.txt", dir+"/<i>two.bin", dir+"/tree")
+	p.drop(".listing", ".files", dir+"/one.txt", dir+"/<i>two.bin", dir+"/tree")
 	p.await(`document.querySelector(".note")?.textContent === "Uploaded 4 files"`)
 	p.await(`["tree/", "one.txt", "<i>two.bin"].every(n => [...document.querySelectorAll(".listing .name")].some(e => e.textContent === n))`)
 	var sizes string
@@ -236,11 +236,11 @@ func TestPageUpload(t *testing.T) {
 	if err := os.WriteFile(dir+"/one.txt", []byte("other"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p.drop(dir + "/one.txt")
+	p.drop(".listing", ".files", dir+"/one.txt")
 	p.await(`document.querySelector("dialog[open]").innerText.includes("Replace “one.txt”?")`)
 	p.fill(nil)
 	p.await(`[...document.querySelectorAll(".listing a")].some(a => a.textContent === "one.txt5 B")`)
-	p.drop(dir + "/large.bin")
+	p.drop(".listing", ".files", dir+"/large.bin")
 	p.await(`[...document.querySelectorAll(".note.bad")].some(n => n.textContent === "20 MiB are more than the sandbox’s disk limit of 16 MiB.")`)
 	if err := os.Rename(dir+"/tree", dir+"/other"); err != nil {
 		t.Fatal(err)
@@ -248,7 +248,7 @@ func TestPageUpload(t *testing.T) {
 	if err := os.WriteFile(dir+"/tree", nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p.drop(dir + "/tree") // a file in place of a directory
+	p.drop(".listing", ".files", dir+"/tree") // a file in place of a directory
 	p.fill(nil)
 	p.await(`document.querySelector(".uploads .why")?.textContent.includes("is a directory")`)
 	p.picture("files-upload")

@@ -165,7 +165,8 @@ var pageViews = []struct{ name, hash, text string }{
 	{"files", "#/sandbox/" + fakeID + "/files/at/%2Fnotes.txt", "Line three"}, {"changes", "#/sandbox/" + fakeID + "/files/changes/%2Fetc%2Fmotd", "A new line"},
 	{"network", "#/sandbox/" + fakeID + "/network", "169.254.169.254"}, {"processes", "#/sandbox/" + fakeID + "/processes", "uvicorn"},
 	{"outputs", "#/sandbox/" + fakeID + "/outputs", "quince"}, {"run", "#/run/run-51f0", "quince"}, {"job", "#/job/job-8812", "CC kernel/fork.o"},
-	{"agent", "#/agent/job-a771", "I will look at the build log"}, {"lost", "#/sandbox/sb-gone", "no such sandbox"},
+	{"agent", "#/agent/job-a771", "I will look at the build log"}, {"conversations", "#/conversations", "Update the changelog"}, {"conversation", "#/conversation/talk-1", "I will look at the build log"},
+	{"lost", "#/sandbox/sb-gone", "no such sandbox"},
 }
 
 // TestPageViews opens each view with markup in every text of every answer. None becomes markup, no script fails,
@@ -176,7 +177,7 @@ func TestPageViews(t *testing.T) {
 	p := b.browse(b.serveAPI(), f.answer)
 	for _, v := range pageViews {
 		p.show(v.hash, v.text)
-		if strings.Contains(v.hash, "outputs") || v.name == "run" {
+		if strings.Contains(v.hash, "outputs") || v.name == "run" || v.name == "conversation" {
 			p.await(`document.querySelector(".output iframe")`)
 			time.Sleep(300 * time.Millisecond) // the document in the frame
 		}
@@ -208,7 +209,7 @@ func (p *pageBrowser) checkMarkup(view string) {
 	if found.Seen == 0 && view != "lost" {
 		p.t.Errorf("%s shows none of the planted text", view)
 	}
-	p.outputs = p.outputs || view == "outputs" || view == "run"
+	p.outputs = p.outputs || view == "outputs" || view == "run" || view == "conversation"
 	for _, s := range p.Said() {
 		switch {
 		case strings.Contains(s, "status of 40"), strings.Contains(s, "WebSocket"), strings.Contains(s, "/v1/events"): // what the fake lacks

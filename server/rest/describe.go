@@ -109,6 +109,9 @@ func (s *Server) aboutRoutes() {
 func (s *Server) describe(ctx context.Context, _ *struct{}) (client.Server, error) {
 	c := server.CallerOf(ctx)
 	about := client.Server{Version: s.opts.Version, Caller: c.Name, Namespace: c.Namespace, Operator: c.Operator, Host: s.opts.Host != nil}
+	if s.opts.Jobs != nil {
+		about.Models = s.opts.Jobs.Models(ctx)
+	}
 	if c.Namespace != "" && s.opts.Stored != nil {
 		about.Stored = s.opts.Stored(c.Namespace)
 	}

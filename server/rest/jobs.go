@@ -28,8 +28,10 @@ type Jobs interface {
 	// Wait returns the job when it has ended, or after most.
 	Wait(ctx context.Context, id string, most time.Duration) (*client.Job, error)
 	Cancel(ctx context.Context, id string) (*client.Job, error)
-	StartAgent(context.Context, agents.Request) (*client.Job, error)
+	// StartAgent starts an agent with more files in /in. The field Continues of the request is the id of a job.
+	StartAgent(context.Context, agents.Request, []client.NamedFile) (*client.Job, error)
 	Trace(ctx context.Context, id string) (*client.Trace, error)
+	Models(context.Context) []string // of agents, the default first
 	// Log copies a stream from an offset on, until the job ends.
 	Log(ctx context.Context, id, stream string, to func(chunk []byte) error) error
 	// Outputs lists what a job left in /out, by the name in its field run. OpenOutput opens one of the files.
@@ -54,7 +56,7 @@ func (s *Server) jobRoutes() {
 	answers(s, operation("list-outputs", http.MethodGet, "/outputs/{run}", tag, "List the files that a command or a job left in /out"), f.listOutputs)
 	huma.Register(s.api, operation("get-output", http.MethodGet, "/outputs/{run}/raw", tag, "Download a file that a command or a job left in /out"), f.getOutput)
 	agent := operation("start-agent", http.MethodPost, "/agents", "Agents", "Start a coding agent as a job")
-	agent.DefaultStatus = http.StatusCreated
+	agent.DefaultStatus, agent.MaxBodyBytes = http.StatusCreated, maxFileBody
 	answers(s, agent, f.startAgent)
 	answers(s, operation("list-agents", http.MethodGet, "/agents", "Agents", "List agents with their cost"), f.listAgents)
 	answers(s, operation("get-agent", http.MethodGet, "/agents/{id}", "Agents", "Describe an agent, with its answer"), f.getJob)
@@ -192,7 +194,7 @@ func (f jobAPI) startAgent(ctx context.Context, in *agentInput) (*client.Job, er
 	if err != nil {
 		return nil, err
 	}
-	return f.StartAgent(ctx, r)
+	return f.StartAgent(ctx, r, in.Body.Files)
 }
 
 func (f jobAPI) agentTrace(ctx context.Context, in *JobID) (*client.Trace, error) {
@@ -207,7 +209,7 @@ func agentOf(q *client.AgentRequest) (r agents.Request, err error) {
 	create, err := createOf(&client.Settings{Image: q.Image, Limits: q.Limits, Network: q.Network})
 	c := &create.Create
 	return agents.Request{
-		Traits: jobs.Traits(q.JobTraits),
+		Traits: jobs.Traits(q.JobTraits), Continues: q.Continue,
 		Prompt: q.Prompt, Model: q.Model, Image: q.Image, Preamble: q.Preamble, OutputPath: q.OutputPath, OutputFormat: q.OutputFormat,
 		SuccessCriteria: q.Criteria, Research: q.Research, Egress: c.Egress.Mode, Domains: c.Egress.Allow, Limits: c.Spec.Limits,
 		MaxCost: q.MaxCost, MaxTokens: q.MaxTokens, MaxTurns: q.MaxTurns, Timeout: time.Duration(q.TimeoutMS) * time.Millisecond,

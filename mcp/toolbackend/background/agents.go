@@ -109,6 +109,9 @@ func (f *Jobs) OpenAgents() (models []string, err error) {
 	return f.agents.Models(), nil
 }
 
+// Models returns the models of agents, the default first.
+func (f *Jobs) Models() []string { return f.agents.Models() }
+
 // Model checks that a tool can use a model in an image.
 func (f *Jobs) Model(name, tool, image string) error {
 	_, err := f.agents.In(image).Choose(tool, name)

@@ -67,6 +67,7 @@ func (f *Jobs) Trace(_ context.Context, id string) (events []agents.Event, reque
 			}
 			events = append(events, e)
 		})
+		t.Kept = maxText
 		readTail(filepath.Join(dir, "transcript.jsonl"), func(r io.Reader) { io.Copy(t, r) })
 	}
 	readTail(filepath.Join(dir, "usage.jsonl"), func(r io.Reader) {

@@ -3,6 +3,7 @@ package background
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -19,7 +20,14 @@ import (
 
 // An agent's directory in the output root has these two: its /out, and the files that only the host writes. A child of
 // the agent has child/NAME in each. agents/tree makes them.
-const outDir, sidecarDir = "out", "sidecar-results"
+const outDir, sidecarDir = "out", agents.SidecarDir
+
+// ConversationOf returns the directory of the first run of an agent's conversation, which has the /out of all its runs.
+func (f *Jobs) ConversationOf(j *jobs.Job) string {
+	var r struct{ Continues string }
+	json.Unmarshal(j.Request, &r)
+	return cmp.Or(r.Continues, f.DirectoryOf(j))
+}
 
 // Usage reports what an agent run and its children used. job is the id of a job, or of a run: the name of its directory.
 func (f *Jobs) Usage(_ context.Context, job, dir string) (*agents.UsageReport, error) {
@@ -116,7 +124,7 @@ func (f *Jobs) toldAgent(t *session.Job, j *jobs.Job) (err error) {
 		o.Stdout = o.Stderr
 		return nil
 	}
-	o.Job = name
+	o.Job = f.ConversationOf(j)
 	answer, err := os.ReadFile(filepath.Join(root, name, sidecarDir, answerFile))
 	if errors.Is(err, fs.ErrNotExist) { // it did not start
 		return nil

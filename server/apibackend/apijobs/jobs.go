@@ -6,13 +6,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"demesne/agents"
 	"demesne/client"
 	"demesne/images"
+	"demesne/internal/fsutil"
 	"demesne/internal/text"
 	"demesne/mcp"
 	"demesne/mcp/toolbackend"
@@ -59,7 +62,9 @@ func (b Jobs) with(ctx context.Context, id string, f func(*Tools) (*session.Job,
 		return nil, unknownJob(id, err)
 	}
 	out := jobOf(j)
-	out.Agent = j.Cost != nil
+	if out.Agent = j.Cost != nil; out.Agent {
+		out.Command, out.Conversation = text.Shorten(j.Command, promptShown), tools.ConversationOf(&j.Job)
+	}
 	if o := j.Outcome; o != nil {
 		out.Stdout, out.Stderr = outputOf(o.Stdout), outputOf(o.Stderr)
 	}
@@ -114,8 +119,8 @@ func (b Jobs) Cancel(ctx context.Context, id string) (*client.Job, error) {
 	return b.with(ctx, id, func(f *Tools) (*session.Job, error) { return f.Backend.Cancel(ctx, id) })
 }
 
-// commandShown bounds a command in a list, in bytes.
-const commandShown = 256
+// The bounds of a command in a list, and of an agent's prompt that is shown by itself, in bytes.
+const commandShown, promptShown = 256, 64 << 10
 
 func (b Jobs) List(ctx context.Context) ([]client.Job, error) {
 	f, err := b.mine(ctx)
@@ -135,6 +140,9 @@ func (b Jobs) List(ctx context.Context) ([]client.Job, error) {
 		}
 		out := jobOf(one)
 		out.Agent, out.Command = one.Agent, text.Shorten(one.Command, commandShown)
+		if one.Agent {
+			out.Conversation = f.ConversationOf(&one.Job)
+		}
 		all = append(all, out)
 	}
 	return all, nil
@@ -188,7 +196,7 @@ func unstarted(err error) error {
 }
 
 // StartAgent implements [rest.Jobs].
-func (b Jobs) StartAgent(ctx context.Context, r agents.Request) (*client.Job, error) {
+func (b Jobs) StartAgent(ctx context.Context, r agents.Request, files []client.NamedFile) (_ *client.Job, err error) {
 	f, err := b.mine(ctx)
 	if err != nil {
 		return nil, err
@@ -196,6 +204,27 @@ func (b Jobs) StartAgent(ctx context.Context, r agents.Request) (*client.Job, er
 	service, err := b.Service(server.CallerOf(ctx).Namespace)
 	if err != nil {
 		return nil, err
+	}
+	staged, drop, err := f.stage(files)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			drop()
+		}
+	}()
+	r.Inputs = staged
+	if id := r.Continues; id != "" {
+		r.Continues = ""
+		if r, err = agents.FollowUp(f.Service, id, false, r); errors.Is(err, jobs.ErrUnknown) {
+			return nil, unknownJob(id, session.ErrNoJob)
+		} else if err != nil {
+			return nil, fmt.Errorf("%w: %w", session.ErrInvalid, err)
+		}
+	}
+	if r.Research && len(r.Inputs) > 0 {
+		return nil, fmt.Errorf("%w: files: an agent with the whole network gets none", session.ErrInvalid)
 	}
 	if r.Research {
 		if err := f.MayResearch(); err != nil {
@@ -215,7 +244,43 @@ func (b Jobs) StartAgent(ctx context.Context, r agents.Request) (*client.Job, er
 	if err != nil {
 		return nil, unstarted(err)
 	}
+	drop = func() {}
 	return b.Get(ctx, j.ID)
+}
+
+// stage writes files into a new directory, and returns them as inputs. drop removes them.
+func (f *Tools) stage(files []client.NamedFile) (inputs []runner.Input, drop func(), err error) {
+	if len(files) == 0 {
+		return nil, func() {}, nil
+	}
+	d, err := f.NewDirectory("")
+	if err != nil {
+		return nil, nil, err
+	}
+	drop = func() {
+		for _, in := range inputs {
+			os.Remove(in.Path)
+		}
+		d.Undo()
+	}
+	for _, file := range files {
+		in := runner.Input{Path: filepath.Join(d.Path, file.Name), Name: file.Name}
+		if !filepath.IsLocal(file.Name) || filepath.Dir(in.Path) != d.Path || strings.ContainsRune(file.Name, 0) {
+			err = fmt.Errorf("%w: files: %q is not a name", session.ErrInvalid, file.Name)
+		} else {
+			err = fsutil.CreateFile(in.Path, file.Content, 0o600)
+		}
+		if errors.Is(err, fs.ErrExist) {
+			err = fmt.Errorf("%w: files: %q is there twice", session.ErrInvalid, file.Name)
+		}
+		if err != nil {
+			drop()
+			return nil, nil, err
+		}
+		inputs = append(inputs, in)
+	}
+	d.Close()
+	return inputs, drop, nil
 }
 
 // bounded returns an agent within the operator's bounds.
@@ -267,6 +332,15 @@ func (f chunks) Write(b []byte) (int, error) {
 		return 0, err
 	}
 	return len(b), nil
+}
+
+// Models implements [rest.Jobs].
+func (b Jobs) Models(ctx context.Context) []string {
+	f, err := b.mine(ctx)
+	if err != nil {
+		return nil
+	}
+	return f.Models()
 }
 
 func (b Jobs) Trace(ctx context.Context, id string) (*client.Trace, error) {

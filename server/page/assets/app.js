@@ -9,6 +9,8 @@ const views = {
   runs: () => import("./lists.js").then((m) => m.runs),
   jobs: () => import("./lists.js").then((m) => m.jobs),
   agents: () => import("./lists.js").then((m) => m.agents),
+  conversations: () => import("./talk.js").then((m) => m.conversations),
+  conversation: () => import("./talk.js").then((m) => m.conversation),
   approvals: () => import("./approvals.js").then((m) => m.approvals),
   sandbox: () => import("./sandbox.js").then((m) => m.sandbox),
   run: () => import("./run.js").then((m) => m.run),
@@ -37,7 +39,7 @@ function theme(next) {
   return at;
 }
 
-const tabs = [["sandboxes", "Sandboxes"], ["runs", "Runs"], ["jobs", "Jobs"], ["agents", "Agents"], ["approvals", "Approvals"]];
+const tabs = [["sandboxes", "Sandboxes"], ["runs", "Runs"], ["jobs", "Jobs"], ["agents", "Agents"], ["conversations", "Chat"], ["approvals", "Approvals"]];
 
 function header(who) {
   const label = () => `Theme: ${document.documentElement.dataset.theme ?? "system"}`;
@@ -71,7 +73,7 @@ async function route() {
   if (!live) return;
   const [view, ...rest] = location.hash.replace(/^#\/?/, "").split("/").map(decoded);
   const name = view in views ? view : "sandboxes";
-  const parent = { sandbox: "sandboxes", run: "runs", job: "jobs", agent: "agents" }[name] ?? name;
+  const parent = { sandbox: "sandboxes", run: "runs", job: "jobs", agent: "agents", conversation: "conversations" }[name] ?? name;
   for (const a of top.querySelectorAll("nav a")) {
     if (a.dataset.view === parent) a.setAttribute("aria-current", "page");
     else a.removeAttribute("aria-current");
@@ -185,8 +187,8 @@ function keys(e) {
 }
 
 function help() {
-  const rows = [["g s", "Sandboxes"], ["g r", "Runs"], ["g j", "Jobs"], ["g a", "Agents"], ["g p", "Approvals"], ["/", "Filter"], ["j k", "Next and previous row"],
-    ["n", "New sandbox"], ["1 … 6", "Tab of a sandbox"], ["Ctrl Shift E", "Leave the terminal"], ["?", "This help"]];
+  const rows = [["g s", "Sandboxes"], ["g r", "Runs"], ["g j", "Jobs"], ["g a", "Agents"], ["g c", "Chat"], ["g p", "Approvals"], ["/", "Filter"], ["j k", "Next and previous row"],
+    ["n", "New sandbox, or conversation"], ["1 … 6", "Tab of a sandbox"], ["Ctrl Shift E", "Leave the terminal"], ["?", "This help"]];
   dialog("Keyboard", el("dl", rows.map(([k, what]) => [el("dt", k.split(" ").map((one) => [el("kbd", one), " "])), el("dd", what)])));
 }
 

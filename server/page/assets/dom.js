@@ -3,7 +3,7 @@
 
 const plainAttributes = new Set([
   "id", "type", "name", "value", "placeholder", "title", "href", "download", "src", "alt", "for", "role", "tabindex", "autocomplete",
-  "sandbox", "colspan", "scope", "rows", "cols", "min", "max", "step", "open", "hidden", "disabled", "checked", "readonly", "required",
+  "sandbox", "list", "colspan", "scope", "rows", "cols", "min", "max", "step", "open", "hidden", "disabled", "checked", "readonly", "required",
   "spellcheck", "autocapitalize", "inputmode", "enterkeyhint", "lang", "datetime", "referrerpolicy", "credentialless", "allow", "multiple",
 ]);
 

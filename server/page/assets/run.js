@@ -18,6 +18,9 @@ export function waterfall(bars) {
 const tones = [[/fail|denied|timeout|exceeded|killed|error/i, "bad"], [/pending|requested|backpressure|rate_limit|queued/i, "wait"], [/completed|finished|approved|created|result|extracted|installed/i, "good"]];
 const dropped = new Set(["run_id", "index", "started_at", "ended_at", "text", "chunk", "event", "status", "stdout_bytes", "stderr_bytes"]);
 
+// outputAt returns where a file is that a run left.
+export const outputAt = (run, name) => `${path("/v1/outputs", run, "raw")}?path=${encodeURIComponent(name)}`;
+
 // eventLine is one line of a timeline: an event of a run, or a step of an agent.
 export function eventLine(e) {
   const kind = String(first(e.kind, e.event, "event"));
@@ -84,7 +87,7 @@ export async function run(main, [id], signal) {
   });
 }
 
-function artifact(at, a, signal) {
+export function artifact(at, a, signal) {
   const load = async () => {
     const r = await request("GET", at, { signal });
     return { data: new Uint8Array(await r.arrayBuffer()), mime: a.mime_type ?? "" };
@@ -96,7 +99,7 @@ function artifact(at, a, signal) {
 async function left(run, place, signal) {
   const all = run ? items(await optional(path("/v1/outputs", run), { signal })) : [];
   place.hidden = !all.length;
-  keyed(place.lastChild, all, (a) => a.path, (a) => artifact(`${path("/v1/outputs", run, "raw")}?path=${encodeURIComponent(a.path)}`, a, signal));
+  keyed(place.lastChild, all, (a) => a.path, (a) => artifact(outputAt(run, a.path), a, signal));
 }
 
 export async function job(main, [id], signal) {

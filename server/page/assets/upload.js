@@ -63,14 +63,14 @@ async function descend(entry, above, to) {
 }
 
 // chooser returns a button that opens the browser's dialog for files.
-export function chooser(take) {
+export function chooser(take, label = "Upload") {
   const input = el("input", { type: "file", multiple: true, hidden: true, "aria-label": "Files to upload" });
   input.addEventListener("change", async () => {
     const files = [...input.files].map((file) => ({ path: file.name, file }));
     input.value = "";
     if (files.length) await take(files);
   });
-  return [button("Upload", () => input.click(), "small"), input];
+  return [button(label, () => input.click(), "small"), input];
 }
 
 // send uploads files. names are those that are there, room is the sandbox's disk limit, which ends the sandbox where it is
