@@ -90,7 +90,7 @@ demesne(1).`,
 			{Name: "DEMESNE_SESSION_IDLE, _AGE", Text: "when a code session ends that was not used, or is old (default never)"},
 			{Name: "DEMESNE_PREPARED_SESSIONS", Text: "how many code sessions are started in advance (default 2)"},
 			{Name: "DEMESNE_MCP_TOKEN", Text: "the bearer token that HTTP clients must send"},
-			{Name: "DEMESNE_TOOLS", Text: "tool sets in addition to the default tools: files, sandboxes, code, host, browser"},
+			{Name: "DEMESNE_TOOLS", Text: "tool sets in addition to the default tools: files, sandboxes, code, host, browser, computer"},
 			{Name: "DEMESNE_HOST_POLICY", Text: "policy of the tool set host (default ~/.config/demesne/host.toml)"},
 		},
 	}
