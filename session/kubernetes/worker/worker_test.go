@@ -265,7 +265,7 @@ func TestList(t *testing.T) {
 	s := newServer(t, map[string]answer{key: {200, noted}, "POST " + at: {201, `{"metadata":{"uid":"u1"}}`}, cms: {201, "{}"}, "DELETE " + at + "/job-1": {200, "{}"}})
 	submit := func(p jobs.Process) error {
 		text, _ := json.Marshal(p)
-		return serve(t.Context(), kubernetes.Submit, "", nil, bytes.NewReader(text), io.Discard)
+		return serve(t.Context(), engines.Submit, "", nil, bytes.NewReader(text), io.Discard)
 	}
 	p := jobs.Process{ID: "job-1", Request: []byte(`{"map":["$$"]}`), List: jobs.List{Items: []string{"a", "b", "c"}}, Needs: jobs.Needs{Time: time.Minute}}
 	if err := submit(p); err != nil {
@@ -311,14 +311,14 @@ func TestListPods(t *testing.T) {
 		pods + "/a/log": {200, "no\n"}, pods + "/b/log": {200, "1/one\n3/th"}, pods + "/c/log": {200, "2/two\n"}, patch: {200, "{}"},
 	})
 	var out bytes.Buffer
-	if err := serve(t.Context(), kubernetes.States, "", []string{"job-1"}, nil, &out); err != nil || !strings.Contains(out.String(), "OOMKilled, exit code 137") {
+	if err := serve(t.Context(), engines.States, "", []string{"job-1"}, nil, &out); err != nil || !strings.Contains(out.String(), "OOMKilled, exit code 137") {
 		t.Errorf("%s, %v", out.String(), err)
 	}
 	out.Reset()
 	if err := serve(t.Context(), kubernetes.Output, "", []string{"job-1"}, nil, &out); err != nil || out.String() != "1/one\n2/two\n" && out.String() != "2/two\n1/one\n" {
 		t.Errorf("%q, %v", out.String(), err)
 	}
-	if err := serve(t.Context(), kubernetes.Cancel, "", []string{"job-1/3"}, nil, nil); err != nil || !strings.Contains(s.bodies[patch], `"cancel.3"`) {
+	if err := serve(t.Context(), engines.Cancel, "", []string{"job-1/3"}, nil, nil); err != nil || !strings.Contains(s.bodies[patch], `"cancel.3"`) {
 		t.Errorf("%v, %q", err, s.bodies)
 	}
 	if err := serve(t.Context(), kubernetes.Output, "", []string{"job-1/x"}, nil, &out); err == nil {
