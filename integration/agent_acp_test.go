@@ -94,7 +94,7 @@ func editorScript(work, write fixture.ToolCall) func(fixture.ModelRequest) fixtu
 // editor did not start the agent in, a turn whose tool asks for permission, a turn that is cancelled, and the same session
 // in another sandbox.
 func TestACP(t *testing.T) {
-	for _, name := range strings.Fields("claude codex gemini opencode") {
+	for _, name := range strings.Fields("claude codex gemini opencode qwen copilot") {
 		t.Run(name, func(t *testing.T) { testACP(t, name) })
 	}
 }

@@ -386,6 +386,18 @@ func TestAgentRateLimit(t *testing.T) {
 	}
 }
 
+// TestAgentServerFault checks that the user reads what the model's server says of a fault of its own, while the agent still runs
+// and as the reason of its end, and that a server that repeats the credential does not get it into any file.
+func TestAgentServerFault(t *testing.T) {
+	b, _ := newAgentBox(t, func(fixture.ModelRequest) fixture.Answer { return fixture.Answer{Status: 500} })
+	r := b.agentTree("Work.")
+	const said = "the model's server answered the last request with status 500 ("
+	if r.code == 0 || !strings.Contains(r.stderr, "note: "+said) || !strings.Contains(r.results.Reason, said) {
+		t.Errorf("%+v", r)
+	}
+	b.nowhere(r.dir, realKey)
+}
+
 // TestAgentRenewed checks that a run goes on when its credential was replaced on the host while it ran: the server refuses
 // the old one, and the routes of the same sandbox get the new one.
 func TestAgentRenewed(t *testing.T) {

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"math"
@@ -12,6 +13,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"demesne/proxy/redact"
 )
 
 // Usage holds the token counts of one response of a language model's HTTP interface.
@@ -36,6 +39,7 @@ type Usage struct {
 	MaxOutput int64  // the most tokens that the request asks for
 	Searches  int64  // of the web, by the provider
 
+	Fault      string        // the message of a 5xx response, without credentials
 	RetryAfter time.Duration // in an error: the time until the limit is reset, if the server names it
 }
 
@@ -75,6 +79,7 @@ type meter struct {
 	record func(Usage) error
 	memory *memory
 	header http.Header // of the response
+	hidden *redact.Values
 
 	length   int64   // of the body, by its header; negative: unknown
 	size     int64   // of the body so far
@@ -102,6 +107,9 @@ func (rt *route) meter(memory *memory, method, path string, resp *http.Response)
 		return nil
 	}
 	m := &meter{format: rt.format, record: rt.record, memory: memory, header: resp.Header.Clone(), length: resp.ContentLength, use: Usage{Status: resp.StatusCode}}
+	if in := rt.insert.Load(); in != nil {
+		m.hidden = in.hidden
+	}
 	for _, name := range []string{"Request-Id", "X-Request-Id"} {
 		m.name(&m.use.RequestID, resp.Header.Get(name))
 	}
@@ -180,12 +188,33 @@ func (m *meter) tell(cut bool) {
 	if u.Status >= http.StatusBadRequest {
 		u.RetryAfter = resetIn(m.header, m.text, u.Time)
 	}
+	if u.Status >= http.StatusInternalServerError {
+		said := faultIn(m.text)
+		m.name(&u.Fault, m.hidden.Text(said[:min(len(said), 4<<10)]))
+	}
 	m.lost = m.record(*u)
 	m.memory.put(int64(len(m.text)))
 	if m.events != nil {
 		m.events.release()
 	}
 	m.text, m.events = nil, nil
+}
+
+// faultIn returns the message of an error in the body of a response: the usual fields of JSON, or the text.
+func faultIn(body []byte) string {
+	var said struct {
+		Error   json.RawMessage
+		Message string
+	}
+	var inner struct{ Message string }
+	if json.Unmarshal(body, &said) != nil {
+		return strings.TrimSpace(string(body))
+	}
+	json.Unmarshal(said.Error, &inner)
+	if inner.Message == "" {
+		json.Unmarshal(said.Error, &inner.Message)
+	}
+	return cmp.Or(inner.Message, said.Message)
 }
 
 // event reads the data of one event.

@@ -132,6 +132,21 @@ func TestUsageCut(t *testing.T) {
 	}
 }
 
+// TestUsageFault checks the messages of a server's own faults.
+func TestUsageFault(t *testing.T) {
+	for body, want := range map[string]string{
+		`{"type":"error","error":{"type":"api_error","message":"no room"}}`: "no room", `{"error":"plain"}`: "plain", `{"message":"outside"}`: "outside",
+		"upstream connect error\n": "upstream connect error", `{"error":7}`: "", "": "", strings.Repeat("x", 9000): strings.Repeat("x", mostName), `[1]`: "[1]",
+	} {
+		if got := meterOf(t, "messages", json200, 502, body, 50, false); len(got) != 1 || got[0].Fault != want {
+			t.Errorf("%.80q: %+v", body, got)
+		}
+	}
+	if got := meterOf(t, "messages", json200, 401, `{"error":{"message":"your key sk-1"}}`, 50, false); got[0].Fault != "" {
+		t.Errorf("%+v", got)
+	}
+}
+
 // TestUsageFirst checks that the usage is recorded before the client gets the end of the response: it may act on that at once.
 func TestUsageFirst(t *testing.T) {
 	for kind, body := range map[string]string{json200: `{"type":"error"}`, stream200: sse(`{"type":"message_stop"}`)} {

@@ -85,5 +85,6 @@ type UsageRecord struct {
 	MaxOutput int64  `json:"max_output,omitempty"` // the most tokens that the request asks for
 	Searches  int64  `json:"searches,omitempty"`   // of the web, by the provider, which charges for each
 
+	Fault      string   `json:"fault,omitempty"`       // what the server says of a fault of its own: the message of a 5xx response
 	RetryAfter Duration `json:"retry_after,omitempty"` // of a 429, 503 or 529 response: until the limit is reset, if the server names it
 }

@@ -348,7 +348,11 @@ func (n *node) watchUsage() (stop func()) {
 
 // readUsage counts new requests, in the files, the budgets and the view.
 func (n *node) readUsage() {
+	before := n.asked.fault()
 	all := n.asked.read()
+	if fault := n.asked.fault(); before == "" && fault != "" { // the program may try again for minutes
+		n.note("%s", fault)
+	}
 	for _, c := range all {
 		if c.gate == nil || !c.gate.release(c.number, c.amount) {
 			n.budget.charge(c.amount)

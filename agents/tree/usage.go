@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"demesne/agents"
+	"demesne/internal/text"
 	"demesne/runner"
 )
 
@@ -22,6 +23,7 @@ type requests struct {
 	mu     sync.Mutex
 	files  []*gated
 	status int // of the response to the latest one
+	said   string
 	failed int // how many of the latest ones in a row the server answered with a fault of its own
 }
 
@@ -51,7 +53,7 @@ func (r *requests) read() (all []counted) {
 	defer r.mu.Unlock()
 	for _, f := range r.files {
 		f.Read(func(rec runner.UsageRecord) {
-			if r.status = rec.Status; rec.Status < http.StatusInternalServerError {
+			if r.status, r.said = rec.Status, rec.Fault; rec.Status < http.StatusInternalServerError {
 				r.failed = 0
 			} else {
 				r.failed++
@@ -92,11 +94,17 @@ func (r *requests) refused() bool {
 func (r *requests) fault() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	last := "request"
 	switch r.failed {
 	case 0:
 		return ""
 	case 1:
-		return fmt.Sprintf("the model's server answered the last request with status %d", r.status)
+	default:
+		last = fmt.Sprintf("%d requests", r.failed)
 	}
-	return fmt.Sprintf("the model's server answered the last %d requests with status %d", r.failed, r.status)
+	said := ""
+	if r.said != "" {
+		said = fmt.Sprintf(" (%s)", text.SafeLine(r.said))
+	}
+	return fmt.Sprintf("the model's server answered the last %s with status %d%s", last, r.status, said)
 }

@@ -18,6 +18,7 @@ func TestModelFaults(t *testing.T) {
 		{[]int{200}, ""},
 		{[]int{500}, "the model's server answered the last request with status 500"},
 		{[]int{200, 500, 502, 503}, "the model's server answered the last 3 requests with status 503"},
+		{[]int{500, -502}, "the model's server answered the last 2 requests with status 502 (upstream gave?up)"},
 		{[]int{500, 500, 200}, ""},
 		{[]int{500, 429}, ""},
 		{[]int{500, 401}, ""},
@@ -25,7 +26,11 @@ func TestModelFaults(t *testing.T) {
 	} {
 		path, text := t.TempDir()+"/records", ""
 		for _, status := range c.statuses {
-			text += fmt.Sprintf("{\"status\":%d}\n", status)
+			fault := ""
+			if status < 0 {
+				status, fault = -status, `upstream gave\u001bup`
+			}
+			text += fmt.Sprintf("{\"status\":%d,\"fault\":\"%s\"}\n", status, fault)
 		}
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)

@@ -31,7 +31,7 @@ func writeUsage(f *os.File, u proxy.Usage) error {
 		RequestID: u.RequestID, Time: u.Time, Status: u.Status, Model: u.Model,
 		Input: u.Input, Output: u.Output, CacheCreation: u.CacheCreation, CacheRead: u.CacheRead, Reasoning: u.Reasoning,
 		Number: u.Number, Asked: u.Asked, Sent: u.Sent, Got: u.Got, MaxOutput: u.MaxOutput, Searches: u.Searches,
-		Cut: u.Cut, Missing: u.Missing, Malformed: u.Malformed, RetryAfter: runner.Duration(u.RetryAfter),
+		Cut: u.Cut, Missing: u.Missing, Malformed: u.Malformed, Fault: u.Fault, RetryAfter: runner.Duration(u.RetryAfter),
 	})
 	if err == nil {
 		_, err = f.Write(append(line, '\n'))
