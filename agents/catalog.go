@@ -292,12 +292,22 @@ func (c *Catalog) standard(tool string) (*Agent, error) {
 }
 
 // Row returns the provider of a command, such as "claude".
-func (c *Catalog) Row(command string) (*Provider, error) {
+func (c *Catalog) Row(command string) (*Provider, error) { return c.row(command, false) }
+
+// Speaker is Row for an agent that speaks the Agent Client Protocol.
+func (c *Catalog) Speaker(command string) (*Provider, error) { return c.row(command, true) }
+
+func (c *Catalog) row(command string, speaks bool) (*Provider, error) {
 	var known []string
 	for _, p := range c.rows {
 		if p.Command != command && p.Name != command {
-			known = append(known, p.Command)
+			if !speaks || p.ACP.Speaks() {
+				known = append(known, p.Command)
+			}
 			continue
+		}
+		if speaks && !p.ACP.Speaks() {
+			return nil, fmt.Errorf("agent %q does not speak the Agent Client Protocol", p.Name)
 		}
 		if c.off[p.Name] {
 			return nil, fmt.Errorf("agent %q is disabled: agent provider %q", command, p.Name)

@@ -274,3 +274,19 @@ func TestTable(t *testing.T) {
 		}
 	}
 }
+
+// TestCatalogSpeaker checks that the protocol's agents are found, and that only they are offered.
+func TestCatalogSpeaker(t *testing.T) {
+	c, err := Open(Options{Env: func(string) string { return "" }, Home: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p, err := c.Speaker("copilot"); err != nil || p.Command != "copilot" {
+		t.Errorf("%v, %v", p, err)
+	}
+	for name, want := range map[string]string{"pi": "does not speak the Agent Client Protocol", "other": "(known: codex, claude, opencode, gemini, qwen, copilot)"} {
+		if _, err := c.Speaker(name); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

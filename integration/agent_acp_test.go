@@ -133,6 +133,9 @@ func testACP(t *testing.T, name string) {
 	if name == "gemini" {
 		return // within a minute of the first session it finds none, also without a sandbox
 	}
+	if name == "qwen" {
+		return // it starts for as long as all others together
+	}
 	again := b.editor(repo, []string{"load " + first.of("session")[0], "prompt once more"}, "acp", name)
 	if !again.has("user_message_chunk", "please make the file") || !again.has("stopped", "end_turn") {
 		t.Errorf("the session again: %v", again)

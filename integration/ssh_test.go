@@ -81,7 +81,7 @@ func TestSSH(t *testing.T) {
 		t.Errorf("8 MiB: %v, %d bytes back", err, back.Len())
 	}
 	r := b.demesne("ssh", "none", "true")
-	if r.code != 255 || !strings.Contains(r.stderr, `find sandbox "none": no such sandbox`) || !strings.Contains(r.stderr, "hint: demesne ls") {
+	if r.code != 255 || !strings.Contains(r.stderr, `find sandbox "none": no such sandbox`) || !strings.HasSuffix(r.stderr, "hint: demesne ls lists sandboxes\n") {
 		t.Errorf("no such sandbox: %+v", r)
 	}
 	if names := names(b.home + "/.ssh"); len(names) > 0 {

@@ -44,7 +44,7 @@ terminals are refused, because the editor acts outside of the sandbox.`,
 				{Says: "the command line for an editor's settings", Line: "demesne acp claude"},
 				{Says: "let the agent reach one more name", Line: "demesne acp --allow-domain api.example.com codex"},
 			},
-			Operand: cmdline.Argv, Words: []string{"claude", "codex", "opencode", "gemini"},
+			Operand: cmdline.Argv, Words: []string{"claude", "codex", "opencode", "gemini", "qwen", "copilot"},
 		},
 		New: func(a *app.App) app.Options {
 			return &acpOptions{agentOptions: agentOptions{Options: launch.Options{App: a}}}
@@ -81,12 +81,9 @@ func (o *acpOptions) Run(args []string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	row, err := catalog.Row(args[0])
+	row, err := catalog.Speaker(args[0])
 	if err != nil {
 		return 0, err
-	}
-	if !row.ACP.Speaks() {
-		return 0, fmt.Errorf("agent %q does not speak the Agent Client Protocol", row.Name)
 	}
 	self, err := os.Executable()
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 
 	"demesne/cli/app"
 	"demesne/cli/launch"
+	"demesne/cli/stream"
 	"demesne/internal/cmdline"
 	"demesne/internal/text"
 	"demesne/runner"
@@ -83,7 +84,13 @@ func (o *mapOptions) setOutput(s string) (err error) {
 
 func (o *mapOptions) Run(args []string) (int, error) {
 	if len(args) == 0 && o.Shell == nil && o.Image.Kind == "" {
-		return 0, text.Hinted(errors.New("no command given"), "demesne map --help shows examples")
+		why := "no command given"
+		if !stream.IsTerminal(o.Stdin) {
+			if list, err := readList(o.Stdin); err == nil && len(list) == 0 {
+				why += ", and the list on stdin is empty"
+			}
+		}
+		return 0, text.Hinted(errors.New(why), "demesne map --help shows examples")
 	}
 	list, err := readList(o.Stdin)
 	if err != nil {

@@ -44,9 +44,6 @@ func (c *connection) open(ctx context.Context, name string) {
 	if errors.As(c.err, &e) && e.Code == ipc.CodeNoSuchSandbox {
 		c.err = text.Hinted(c.err, "demesne ls lists sandboxes")
 	}
-	if c.err != nil {
-		os.Stdin.Close() // ends the agreement with the client
-	}
 }
 
 // say prints one line for the user, on the terminal of the client, which started this process. It says the same only once.

@@ -53,11 +53,15 @@ func Main() {
 		err = Serve(context.Background(), stdio{}, args[0], forward)
 	}
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "demesne: ssh:", text.SafeLine(err.Error()))
-		if hint := text.HintOf(err); hint != "" {
-			fmt.Fprintln(os.Stderr, "hint:", hint)
-		}
+		tell(err)
 		os.Exit(failed)
+	}
+}
+
+func tell(err error) {
+	fmt.Fprintln(os.Stderr, "demesne: ssh:", text.SafeLine(err.Error()))
+	if hint := text.HintOf(err); hint != "" {
+		fmt.Fprintln(os.Stderr, "hint:", hint)
 	}
 }
 
@@ -78,10 +82,15 @@ func Serve(ctx context.Context, client net.Conn, name string, forwardAgent bool)
 	conf.AddHostKey(key)
 	conn, channels, requests, err := ssh.NewServerConn(client, conf)
 	<-c.opened
-	if c.err != nil {
+	switch {
+	case c.err != nil && err == nil:
+		tell(c.err)
+		go ssh.DiscardRequests(requests)
+		fail(conn, channels)
+		return nil
+	case c.err != nil:
 		return c.err
-	}
-	if err != nil {
+	case err != nil:
 		return fmt.Errorf("agree with client: %w", err)
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -90,6 +99,21 @@ func Serve(ctx context.Context, client net.Conn, name string, forwardAgent bool)
 	go c.requests(requests)
 	c.serve(ctx, channels)
 	return nil
+}
+
+// fail ends the first session of a client with the exit code of ssh's own errors, so that it adds no words to the ones that the
+// user has read. A client without a session loses its connection.
+func fail(conn *ssh.ServerConn, channels <-chan ssh.NewChannel) {
+	defer time.AfterFunc(time.Second, func() { conn.Close() }).Stop()
+	for n := range channels {
+		channel, requests, err := n.Accept()
+		if err != nil {
+			return
+		}
+		(&command{channel: channel}).status(255)
+		channel.Close()
+		go ssh.DiscardRequests(requests)
+	}
 }
 
 // serve serves channels until the connection ends.
