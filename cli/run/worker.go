@@ -59,7 +59,7 @@ func Worker() app.Verb {
 			Name: "worker", Usage: []string{"[flags] [--] CMD [ARG…]", "[flags] --for claude|codex [-- ARG…]"},
 			Summary: "keep commands running in sandboxes, for an agent elsewhere",
 			About: `Runs CMD in several sandboxes at once, and starts it again in a new sandbox when it ends: after a second, or after longer and
-longer pauses, up to a minute, while it fails within ten seconds. {} in the arguments is the word of --each, or the number of the worker.
+longer pauses, up to a minute, while it fails within ten seconds. In the arguments, the worker's number replaces {}, or its own --each does.
 
 All workers are one job, and worker N is JOB/N for wait, logs and cancel. INT and TERM drain them: each command gets TERM, has the time of
 --grace to end, and is killed then. The exit code is 0 then.
