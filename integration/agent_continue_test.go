@@ -116,3 +116,38 @@ func TestAgentFollowUpRefused(t *testing.T) {
 		t.Errorf("after the end: %+v", r)
 	}
 }
+
+// TestAgentFollowUpPrograms checks that the real programs resume a session in another sandbox, with a new prompt, and that their
+// models see an image.
+func TestAgentFollowUpPrograms(t *testing.T) {
+	for _, model := range []string{"gpt-5.5", "sonnet", "opencode/gpt-5.5", "gemini-2.5-flash", "qwen/scripted", "copilot/scripted", "pi/scripted"} {
+		t.Run(strings.ReplaceAll(model, "/", "-"), func(t *testing.T) {
+			b, m, _ := newProgramBox(t, func(fixture.ModelRequest) fixture.Answer { return fixture.Answer{Text: "Answer."} })
+			talk := func(args ...string) (last string, seen bool) {
+				t.Helper()
+				before := len(m.Log())
+				r := b.demesne(append([]string{"agent", "run"}, args...)...)
+				if r.code != 0 || r.stdout != "Answer.\n" {
+					t.Fatalf("%+v", r)
+				}
+				if args[0] == "--model" {
+					last = conversationOf(t, r)
+				}
+				for _, one := range m.Log()[before:] {
+					if body := string(one.Body); strings.Contains(body, "quince") && args[0] == "--continue" && strings.Contains(body, "And the tree?") {
+						last = "both"
+					}
+					seen = seen || strings.Contains(string(one.Body), "iVBORw0KGgo")
+				}
+				return last, seen
+			}
+			name, seen := talk("--model", model, "The fruit is a quince.", "--in", b.file("pixel.png", onePixel, 0o644))
+			t.Logf("image in the first message: %v", seen)
+			both, seen := talk("--continue", name, "And the tree?", "--in", b.file("second.png", onePixel, 0o644))
+			t.Logf("image in the second message: %v", seen)
+			if both != "both" {
+				t.Error("the follow-up has another session")
+			}
+		})
+	}
+}
