@@ -256,6 +256,9 @@ func TestMCPCodeTransfer(t *testing.T) {
 	if path := fmt.Sprint(rows[0].(map[string]any)["path"]); !strings.HasPrefix(path, b.out) || readFile(t, path) != "made\n" || rows[1].(map[string]any)["success"] != false {
 		t.Errorf("export: %v", rows)
 	}
+	if r := c.ask("resources/read", args{"uri": rows[0].(map[string]any)["download_url"]}); !strings.Contains(string(r.Result), `"text":"made\n"`) {
+		t.Errorf("by its address: %+v", r)
+	}
 	c.close()
 	eventually(t, "background processes to end", func() bool { return sleepers("3388") == 0 })
 }

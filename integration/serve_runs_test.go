@@ -167,7 +167,7 @@ func TestServeRuns(t *testing.T) {
 	job := c.get("POST", "/v1/jobs", `{"command":"sleep 1.5; echo done"}`, 201)["id"].(string)
 	before, last := c.events(id, 0, func(kind, data string) bool { return kind == "command_stdout" && strings.Contains(data, `"chunk":"2`) })
 	api.stop(syscall.SIGKILL)
-	c.s = b.serveAPI("--egress", "none")
+	c.s = b.serveAPI("--egress", "package-managers")
 	after, end := c.events(id, last, never)
 	if !slices.Contains(before, "run_started") || slices.Contains(after, "run_started") || len(after) == 0 || after[len(after)-1] != "run_finished" {
 		t.Errorf("before the server was killed: %v, afterwards: %v", before, after)
@@ -181,6 +181,10 @@ func TestServeRuns(t *testing.T) {
 	}
 	if _, text := c.send("GET", "/artifacts/kept/latest/f", ""); text != "kept\n" {
 		t.Errorf("%q", text)
+	}
+	// Other settings replace the sandbox and its files.
+	if r := c.run("kept", map[string]any{"egress": "package-managers"}, inShell("test ! -e /artifacts/f")); r["state"] != "completed" || r["sandbox_container_id"] == whole["sandbox_container_id"] {
+		t.Errorf("%v", r)
 	}
 	if j := c.get("POST", "/v1/jobs/"+job+"/wait?timeout_ms=20000", "", 200); j["status"] != "succeeded" || j["stdout"].(map[string]any)["text"] != "done\n" {
 		t.Errorf("%v", j)

@@ -1,6 +1,11 @@
 package server
 
 import (
+	"context"
+	"io"
+	"log"
+	"net"
+	"net/http"
 	"os"
 	"testing"
 )
@@ -42,5 +47,34 @@ func TestListenUnixElsewhere(t *testing.T) {
 	_, err = listenUnix("notes")
 	if b, _ := os.ReadFile("notes"); err == nil || string(b) != "mine" {
 		t.Errorf("%v; the file has %q", err, b)
+	}
+}
+
+// TestServeEnds checks that a server that is to end answers a request in progress, and takes no other one.
+func TestServeEnds(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, end := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() {
+		ended <- Serve(ctx, l, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			end()
+			for refused := error(nil); refused == nil; {
+				_, refused = net.Dial("tcp", l.Addr().String())
+			}
+			io.WriteString(w, "answered")
+		}), nil, log.Default())
+	}()
+	resp, err := http.Get("http://" + l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b, err := io.ReadAll(resp.Body); string(b) != "answered" || err != nil {
+		t.Errorf("%q, %v", b, err)
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"archive/zip"
 	"bytes"
 	"compress/gzip"
+	"context"
 	"crypto/sha512"
 	"encoding/base64"
 	"fmt"
@@ -19,6 +20,7 @@ import (
 	"demesne/kernels/code"
 	"demesne/kernels/languages"
 	"demesne/session"
+	"demesne/session/events"
 )
 
 // registry serves the package left in two versions, as PyPI and npm do. It returns its port.
@@ -123,12 +125,22 @@ func TestDependencies(t *testing.T) {
 	} {
 		t.Run(c.language, func(t *testing.T) {
 			d := newDesk(t)
+			installed := make(chan events.Event, 2)
+			d.Service.Close()
+			d.Service = session.New(session.Options{Observe: func(_ context.Context, e events.Event) {
+				if e.Type == events.PackageInstalled {
+					installed <- e
+				}
+			}})
 			installs(t, c.language)
 			o := reaching(t, c.language, registry(t))
 			o.Dependencies = []languages.Dependency{{Name: "left", Version: "1.0.0"}}
 			s := d.start(o)
 			if s.Installed == nil || !s.Installed.OK {
 				t.Fatalf("%+v", s.Installed)
+			}
+			if e := <-installed; e.Detail["package"] != "left==1.0.0" || e.Detail["language"] != c.language || e.Sandbox != s.Sandbox.ID {
+				t.Errorf("%+v", e)
 			}
 			if got := said(t, s, c.use); got != c.old {
 				t.Errorf("%s", got)

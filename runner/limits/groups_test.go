@@ -1,7 +1,9 @@
 package limits
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"strings"
@@ -116,6 +118,16 @@ func withGroups(t *testing.T, key, mechanism string, names map[string]string) {
 			r := receipt(g, name)
 			if r.Value != want || r.Mechanism != names[name] || r.Status != runner.Held {
 				t.Errorf("%+v, want %v by %s", r, want, names[name])
+			}
+		}
+		// Memory with swap has the same limit, where the kernel accounts for swap.
+		file, none := "memory.swap.max", "0"
+		if h.hierarchy("memory").version == 1 {
+			file, none = "memory.memsw.limit_in_bytes", "67108864"
+		}
+		for _, s := range g.seats {
+			if got, err := s.outer.Read(file); s.place == h.hierarchy("memory") && got != none && !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("%s is %q, %v", file, got, err)
 			}
 		}
 	})
