@@ -196,7 +196,9 @@ func (s *Store) settle(j *Job, place Place, states map[string]State) (*Job, erro
 	case known && state.Status == Queued && readJSON(filepath.Join(dir, cancelFile), &by) == nil: // an engine may end it only at its start
 		return s.bury(j, dir, Cancelled, cancelledBy(by).Error())
 	case known && !state.Status.Over():
-		j.Status, j.Message, j.Node = state.Status, state.Reason, state.Node
+		if j.Status, j.Message = state.Status, state.Reason; state.Node != "" || state.Status == Queued { // otherwise the process's own word
+			j.Node = state.Node
+		}
 		return j, nil
 	case readJSON(filepath.Join(dir, cancelFile), &by) == nil: // the process had no time to say so
 		return s.bury(j, dir, Cancelled, cancelledBy(by).Error())

@@ -28,7 +28,7 @@ func Parse(on string) (string, error) {
 		return "", nil
 	}
 	p, err := Of(on)
-	if c, ok := p.(*ray.Cluster); ok {
+	if c, ok := p.(*ray.Cluster); ok && err == nil {
 		on = c.On()
 	}
 	return on, err

@@ -75,10 +75,8 @@ func token(getenv func(string) string) string {
 
 // job is what the API says about a job.
 type job struct {
-	Status    string
-	Message   string
-	ErrorType string `json:"error_type"`
-	Agent     string `json:"driver_agent_http_address"`
+	Status  string
+	Message string
 }
 
 // states asks for jobs one by one: the API's list has all jobs that the cluster ever had.
@@ -96,11 +94,8 @@ func (d *dashboard) states(ctx context.Context, ids []string) (map[string]jobs.S
 	return states, nil
 }
 
-// state maps a status of Ray.
+// state maps a status of Ray. The job's process records its machine itself.
 func (j *job) state() (s jobs.State) {
-	if u, err := url.Parse(j.Agent); err == nil {
-		s.Node = u.Hostname()
-	}
 	switch j.Status {
 	case "PENDING":
 		s.Status, s.Reason = jobs.Queued, words(j.Message)

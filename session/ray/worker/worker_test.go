@@ -84,7 +84,7 @@ func TestStates(t *testing.T) {
 		want   jobs.State
 	}{
 		{`{"status":"PENDING","message":"Job has not started yet."}`, jobs.State{Status: jobs.Queued, Reason: "Job has not started yet."}},
-		{`{"status":"RUNNING","message":"Job is currently running.","driver_agent_http_address":"http://10.0.0.7:52365"}`, jobs.State{Status: jobs.Running, Node: "10.0.0.7"}},
+		{`{"status":"RUNNING","message":"Job is currently running."}`, jobs.State{Status: jobs.Running}},
 		{`{"status":"STOPPED","message":"Job was intentionally stopped."}`, jobs.State{Status: jobs.Cancelled, Reason: "STOPPED"}},
 		{`{"status":"SUCCEEDED","message":"Job finished successfully."}`, jobs.State{Status: jobs.Failed, Reason: "Job finished successfully."}}, // asked only without a result
 		{`{"status":"FAILED","message":"failed with exit code 2, last available logs:\nRunning x\nsh: 1: cannot create /x/log: Permission denied\n"}`,
