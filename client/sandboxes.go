@@ -145,6 +145,12 @@ func (s Sandboxes) Processes(ctx context.Context, sandbox string) ([]Process, er
 	return listed[Process](s.remote, ctx, "list processes", at(sandbox, "/processes"))
 }
 
+// Browse calls a tool of the browser in a sandbox, such as browser_navigate, and starts the browser first if none runs. The image needs
+// playwright-mcp, as the image browser has.
+func (s Sandboxes) Browse(ctx context.Context, sandbox, tool string, arguments map[string]any) (*BrowserResult, error) {
+	return got[BrowserResult](s.remote, ctx, "browse", http.MethodPost, at(sandbox, "/browser/"+url.PathEscape(tool)), nil, BrowseRequest{arguments})
+}
+
 // Changes lists the files that differ from the sandbox's image.
 func (s Sandboxes) Changes(ctx context.Context, sandbox string) (*Changes, error) {
 	return got[Changes](s.remote, ctx, "list changes", http.MethodGet, at(sandbox, "/changes"), nil, nil)

@@ -39,6 +39,24 @@ type Process struct {
 	CPU     float64 `json:"cpu_seconds"`
 }
 
+// BrowseRequest has the arguments of a tool of a browser.
+type BrowseRequest struct {
+	Arguments map[string]any `json:"arguments,omitempty" doc:"Such as url"`
+}
+
+// BrowserResult is the answer of a tool of a browser. It comes from the sandbox and is untrusted.
+type BrowserResult struct {
+	Text     string    `json:"text"`
+	Pictures []Picture `json:"pictures" nullable:"false"`
+	Failed   bool      `json:"failed,omitempty" doc:"The tool reported an error"`
+}
+
+// Picture is a picture of a browser.
+type Picture struct {
+	MIME string `json:"mime_type"`
+	Data []byte `json:"data"`
+}
+
 // Change is a file that differs from the start of its sandbox. The path is untrusted.
 type Change struct {
 	Path     string `json:"path"`

@@ -25,7 +25,9 @@ const document = "../../docs/reference/openapi.json"
 
 // TestDocument compares the OpenAPI document of the handlers with the one that is checked in. UPDATE=1 replaces it.
 func TestDocument(t *testing.T) {
-	every := Options{Questions: func(func(runner.Question) (allow, answered bool)) {}, Jobs: struct{ Jobs }{}, Host: &hostcmd.Guard{}, Queue: func(context.Context) client.Queue { return client.Queue{} }, Version: "1"}
+	every := Options{Questions: func(func(runner.Question) (allow, answered bool)) {}, Jobs: struct{ Jobs }{}, Host: &hostcmd.Guard{},
+		Browse: func(context.Context, string, string, map[string]any) (*client.BrowserResult, error) { return nil, nil },
+		Queue:  func(context.Context) client.Queue { return client.Queue{} }, Version: "1"}
 	now, err := New(every).Document()
 	if err != nil {
 		t.Fatal(err)

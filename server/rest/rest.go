@@ -6,6 +6,7 @@
 //	run.go        run and exec, collected; stream.go: as server-sent events; terminal.go: on a terminal, by WebSocket
 //	sandboxes.go  create, list, get, remove; life.go: start, stop, pause, fork, snapshot, limits, usage, receipt
 //	files.go      files and grep, in the envelope {code, message, data}
+//	browser.go    tools of a browser
 //	egress.go     rules and the live log; questions.go: connections that wait for an answer
 //	images.go, builds.go, ports.go
 //	host.go       guarded commands and files of the host
@@ -43,11 +44,13 @@ type Options struct {
 	Version   string
 	Queue     func(context.Context) client.Queue // what runs and waits; nil: no route
 	Log       *log.Logger
-	Host      *hostcmd.Guard                                  // nil: there are no routes for the host
-	Beside    *http.ServeMux                                  // has routes below /v1 that others serve; may be nil
-	Listed    func([]runner.Info)                             // called with the sandboxes that a client is shown; may be nil
-	Samples   func(id string) []client.UsageSample            // what a sandbox used in the last minutes; nil: it is not known
-	Stored    func(namespace string) map[string]client.Stored // what a namespace stores; nil: it is not known
+	Host      *hostcmd.Guard // nil: there are no routes for the host
+	// Browse calls a tool of the browser in a sandbox of the caller. nil: there is no route.
+	Browse  func(ctx context.Context, sandbox, tool string, args map[string]any) (*client.BrowserResult, error)
+	Beside  *http.ServeMux                                  // has routes below /v1 that others serve; may be nil
+	Listed  func([]runner.Info)                             // called with the sandboxes that a client is shown; may be nil
+	Samples func(id string) []client.UsageSample            // what a sandbox used in the last minutes; nil: it is not known
+	Stored  func(namespace string) map[string]client.Stored // what a namespace stores; nil: it is not known
 }
 
 // Server serves the API. Its methods may be called concurrently.

@@ -49,7 +49,7 @@ func (s *Server) config() huma.Config {
 
 func (s *Server) routes() {
 	for _, add := range []func(){
-		s.aboutRoutes, s.runRoutes, s.queueRoutes, s.jobRoutes, s.terminalRoutes, s.sandboxRoutes, s.lifeRoutes, s.processRoutes,
+		s.aboutRoutes, s.runRoutes, s.queueRoutes, s.jobRoutes, s.terminalRoutes, s.sandboxRoutes, s.lifeRoutes, s.processRoutes, s.browserRoutes,
 		s.fileRoutes, s.egressRoutes, s.portRoutes, s.imageRoutes, s.hostRoutes, s.operateRoutes, s.docRoutes,
 	} {
 		add()

@@ -28,9 +28,10 @@ type Options struct {
 
 // New returns the API. The caller closes it.
 func New(o Options) *rest.Server {
+	b := &browsers{of: o.Backends}
 	return rest.New(rest.Options{
 		Of: o.Backends.For, Questions: o.Backends.Questions, Jobs: apijobs.Jobs{Of: o.Tools.For, Service: o.Backends.Of},
 		Queue: o.Queue.State, Version: cmdline.Version, Log: o.Log, Host: o.Tools.Host, Stored: o.E2B.Stored, Beside: o.Beside,
-		Listed: o.Operate.Listed, Samples: o.Operate.Samples,
+		Browse: b.browse, Listed: o.Operate.Listed, Samples: o.Operate.Samples,
 	})
 }
