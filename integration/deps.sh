@@ -55,6 +55,7 @@ need node nodejs
 need chromium chromium
 need firefox-esr firefox-esr
 need ffmpeg ffmpeg
+need pdftotext poppler-utils
 need ip iproute2
 need minisign minisign
 need slurmctld slurm-wlm

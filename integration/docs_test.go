@@ -58,7 +58,7 @@ func documents(t *testing.T) []string {
 }
 
 // online lists the documents whose transcripts reach servers or a registry.
-var online = []string{"docs/tutorial.md", "docs/guide/network.md", "docs/guide/secrets.md"}
+var online = []string{"docs/tutorial.md", "docs/guide/network.md", "docs/guide/secrets.md", "docs/guide/web.md"}
 
 // slurmGuide needs a cluster: TestSlurm runs its transcripts. TestKubernetes runs kubernetesGuide, and TestRay rayGuide.
 const slurmGuide = "docs/guide/clusters/slurm.md"

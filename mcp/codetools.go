@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"demesne/kernels/code"
-	"demesne/kernels/languages"
 	"demesne/session"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
@@ -140,7 +139,7 @@ type place struct {
 }
 
 // placesOf converts places, and adds a line for each to a text.
-func placesOf(all []languages.Problem, prefix string, text *string) []place {
+func placesOf(all []code.Problem, prefix string, text *string) []place {
 	list := []place{}
 	for _, p := range all {
 		list = append(list, place(p))

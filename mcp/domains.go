@@ -14,13 +14,15 @@ const maxDomains = 64
 // domainHint is the hint of a name that no operator listed.
 const domainHint = "ask the user to add it to DEMESNE_ALLOWED_DOMAINS, or download it on the host and pass it in files"
 
-// domains reads allowed_domains. It asks the person at the client about rules that no operator listed, and shows the
-// files that the sandbox could send there. The call fails if the client cannot ask or the person does not accept.
-func (c *call) domains(r *session.Request) error {
+// domains reads allowed_domains, and adds the rules that a tool needs. It asks the person at the client about rules that no
+// operator listed, and shows the files that the sandbox could send there. The call fails if the client cannot ask or the
+// person does not accept.
+func (c *call) domains(r *session.Request, needed ...string) error {
 	words, err := c.args.texts("allowed_domains")
 	if err != nil {
 		return err
 	}
+	words = append(needed, words...)
 	if len(words) > maxDomains {
 		return fmt.Errorf("allowed_domains: %d rules are more than %d", len(words), maxDomains)
 	}

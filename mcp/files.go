@@ -7,7 +7,6 @@ import (
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"demesne/runner/tarball"
 	"demesne/session"
 )
 
@@ -75,7 +74,7 @@ type copied struct {
 	Path     string            `json:"path"`
 	Files    int               `json:"files"`
 	Bytes    int64             `json:"bytes"`
-	Left     []tarball.LeftOut `json:"left_out,omitempty"`
+	Left     []session.LeftOut `json:"left_out,omitempty"`
 	LeftSeen int               `json:"left_out_count,omitempty"`
 }
 

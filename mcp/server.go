@@ -50,6 +50,8 @@ type Options struct {
 	// Browse calls a tool of the browser in the sandbox of r's key, for the set "browser". It makes both if there are none. An error
 	// of the page is a result. The result comes from the sandbox and is untrusted.
 	Browse func(ctx context.Context, r session.Request, tool string, args map[string]any, w session.Callbacks) (*browser.Result, error)
+	// Web reads the web for the set "web"; nil: the set has no tools.
+	Web Web
 	// Runs executes the runs of the set "runs"; nil: the set is not offered.
 	Runs Runs
 	// Host performs the requests of the set "host", for callers of Namespace. Nil: they are refused.
@@ -232,7 +234,7 @@ func (s *Server) tools() []tool {
 }
 
 // Names of the tool sets.
-const setFiles, setSandboxes, setCode, setHost, setRuns, setBrowser, setComputer = "files", "sandboxes", "code", "host", "runs", "browser", "computer"
+const setFiles, setSandboxes, setCode, setWeb, setBrowser, setComputer, setHost, setRuns = "files", "sandboxes", "code", "web", "browser", "computer", "host", "runs"
 
 // toolSets are the optional tools. They are off by default, because each tool costs a model attention.
 var toolSets = []struct {
@@ -244,10 +246,11 @@ var toolSets = []struct {
 	}},
 	{setSandboxes, func(s *Server) []tool { return append([]tool{forkTool(), copyTool()}, s.buildTools()...) }},
 	{setCode, (*Server).codeTools},
-	{setRuns, (*Server).runTools},
-	{setHost, (*Server).hostTools},
+	{setWeb, (*Server).webTools},
 	{setBrowser, (*Server).browserTools},
 	{setComputer, func(*Server) []tool { return []tool{computerTool()} }},
+	{setRuns, (*Server).runTools},
+	{setHost, (*Server).hostTools},
 }
 
 // RunsSet is the name of the tool set that needs [Options].Runs.

@@ -41,6 +41,9 @@ type Copied struct {
 	Path string
 }
 
+// LeftOut is a file that a copy left out.
+type LeftOut = tarball.LeftOut
+
 // Created is a persistent sandbox.
 type Created struct {
 	ID        string

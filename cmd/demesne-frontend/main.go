@@ -14,6 +14,7 @@
 //	demesne-frontend kubernetes   jobs of a cluster: see package session/kubernetes/worker
 //	demesne-frontend ray      jobs of a cluster: see package session/ray/worker
 //	demesne-frontend docker   a Docker socket for one sandbox: see package server/docker
+//	demesne-frontend webpage  fetches a page, in a sandbox: see package mcp/webpage
 //	demesne-frontend vault    the stored secrets: see package session/vault
 //	demesne-frontend ssh      an ssh connection to a sandbox: see package server/sshserver
 //	demesne-frontend trust    approvals of a project's demesne.toml: see package server/trust
@@ -32,6 +33,7 @@ import (
 	"demesne/internal/cmdline"
 	"demesne/kernels/jupyter"
 	mcp "demesne/mcp/serve"
+	"demesne/mcp/webpage"
 	"demesne/runner/selftest"
 	"demesne/server/docker"
 	server "demesne/server/serve"
@@ -90,6 +92,8 @@ func frontend(name string) func() {
 		return ray.Main
 	case "docker":
 		return docker.Main
+	case webpage.Name:
+		return webpage.Main
 	case "vault":
 		return vault.Main
 	case "ssh":

@@ -43,7 +43,7 @@ const mb = 1 << 20
 var table = []Recipe{
 	{Name: "debian", About: "Debian, only from a package mirror", Size: 85 * mb},
 	{Name: "node", About: "Debian with Node and npm", Size: 205 * mb},
-	{Name: "media", About: "ffmpeg, ImageMagick, libvips and sox", Size: 790 * mb, Word: true},
+	{Name: "media", About: "ffmpeg, ImageMagick, libvips, sox and poppler", Size: 790 * mb, Word: true},
 	{Name: "twine", About: "a compiler from Twee to HTML, with story formats", Size: 215 * mb, Word: true},
 	{Name: "webgamedev", About: "Phaser, Vite and TypeScript in /opt/game-template", Size: 380 * mb, Word: true},
 	{Name: "jupyter", About: "Jupyter kernels: Python with numpy, pandas and matplotlib; R with ggplot2; JavaScript; TypeScript", Size: 1050 * mb, Word: true},

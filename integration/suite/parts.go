@@ -50,7 +50,7 @@ var (
 		image_archive image_config image_gc image_maps image_metadata image_pull image_refused image_registry image_root
 		image_store installers jupyter
 		mcp_ask mcp_client mcp_code mcp_commands mcp_egress mcp_frontends mcp_image mcp_jobs mcp_model mcp_modern
-		mcp_operator mcp_script mcp_secret mcp_session mcp_transport mcp_turns mcp_wire
+		mcp_operator mcp_script mcp_secret mcp_session mcp_transport mcp_turns mcp_web mcp_wire
 		outputs path push recipes repl schema
 		serve_agents serve_bounds serve_images serve_namespaces serve_operate serve_rest serve_secret
 		sessions_key sessions_turns skills spare_shapes streams

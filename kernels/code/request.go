@@ -55,11 +55,14 @@ type Result struct {
 	Died          string // how the kernel ended, one line; empty: it lives
 	Hint          string // what to do next; may be empty
 
-	Problems []languages.Problem // errors of syntax
-	Patterns []languages.Problem // what deserves a look
-	Fixed    string              // the code with further imports; empty: none are missing
-	Imports  []string            // the imports that Fixed adds
+	Problems []Problem // errors of syntax
+	Patterns []Problem // what deserves a look
+	Fixed    string    // the code with further imports; empty: none are missing
+	Imports  []string  // the imports that Fixed adds
 }
+
+// Problem is an error of syntax, or a line that deserves a look.
+type Problem = languages.Problem
 
 // Output is one value that code showed, in the richest form that it has.
 type Output struct {

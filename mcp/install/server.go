@@ -19,7 +19,7 @@ type ServerOptions struct {
 const groupServer = "Server"
 
 // ToolSets returns the names of the optional tool sets.
-func ToolSets() []string { return []string{"files", "sandboxes", "code", "host", "browser", "computer"} }
+func ToolSets() []string { return []string{"files", "sandboxes", "code", "web", "browser", "computer", "host"} }
 
 // ParseTools splits a list of tool sets, and refuses unknown ones.
 func ParseTools(list string) ([]string, error) {
@@ -37,7 +37,7 @@ func ServerFlags(o *ServerOptions) cmdline.Flags {
 	text := func(to *string) func(string) error { return func(s string) error { *to = s; return nil } }
 	return cmdline.Flags{
 		{Group: groupServer, Long: "tools", Arg: "SETS", Set: text(&o.Tools),
-			Help: "add tool sets: files, to read, write, edit and search files of a sandbox; sandboxes, to fork and copy between them; code, to execute code in sessions; computer, to use a desktop in a sandbox; host, to run commands of this machine that its policy lists or a person approves (default $DEMESNE_TOOLS)"},
+			Help: "add tool sets: files, to read, write, edit and search files of a sandbox; sandboxes, to fork and copy between them; code, to execute code in sessions; web, to read pages of the web and ask a search engine; computer, to use a desktop in a sandbox; host, to run commands of this machine that its policy lists or a person approves (default $DEMESNE_TOOLS)"},
 		{Group: groupServer, Long: "http", Arg: "ADDR", Set: text(&o.HTTP),
 			Help: "listen on host:port or unix:PATH, instead of stdin and stdout"},
 		{Group: groupServer, Long: "token-file", Arg: "FILE", Complete: cmdline.File, Set: text(&o.TokenFile),
@@ -90,7 +90,8 @@ demesne(1).`,
 			{Name: "DEMESNE_SESSION_IDLE, _AGE", Text: "when a code session ends that was not used, or is old (default never)"},
 			{Name: "DEMESNE_PREPARED_SESSIONS", Text: "how many code sessions are started in advance (default 2)"},
 			{Name: "DEMESNE_MCP_TOKEN", Text: "the bearer token that HTTP clients must send"},
-			{Name: "DEMESNE_TOOLS", Text: "tool sets in addition to the default tools: files, sandboxes, code, host, browser, computer"},
+			{Name: "DEMESNE_TOOLS", Text: "tool sets in addition to the default tools: files, sandboxes, code, web, browser, computer, host"},
+			{Name: "DEMESNE_SEARCH_URL", Text: "search engine of the tool set web, with SearXNG's API, such as http://127.0.0.1:8888 (default none)"},
 			{Name: "DEMESNE_HOST_POLICY", Text: "policy of the tool set host (default ~/.config/demesne/host.toml)"},
 		},
 	}

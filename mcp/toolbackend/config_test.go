@@ -66,7 +66,7 @@ func TestToolSets(t *testing.T) {
 	for _, list := range []string{"files,zzz", "files,runs"} {
 		o := Options{}
 		o.Session.Getenv = os.Getenv
-		if _, err := o.toolSets(list); err == nil || !strings.Contains(err.Error(), `is not a tool set (known: files, sandboxes, code, host, browser, computer)`) {
+		if _, err := o.toolSets(list); err == nil || !strings.Contains(err.Error(), `is not a tool set (known: files, sandboxes, code, web, browser, computer, host)`) {
 			t.Errorf("%s: %v", list, err)
 		}
 	}

@@ -86,6 +86,9 @@ func (f *Backend) Server(ctx context.Context, tools string, warn io.Writer, pref
 	if opts.Texts, err = toolTexts(f.options.setting(varTexts)); err != nil {
 		return nil, nil, err
 	}
+	if opts.Web, err = f.Sandboxes.Web(f.options.setting(sandboxes.VarSearch)); err != nil {
+		return nil, nil, err
+	}
 	sessions, err := codesessions.Open(f.Sandboxes, f.options.setting)
 	if err != nil {
 		return nil, nil, err

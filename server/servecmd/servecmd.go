@@ -98,7 +98,7 @@ func Flags(o *Options) cmdline.Flags {
 		{Group: groupServer, Long: "page", Set: cmdline.On(&o.Page),
 			Help: "print the page's address, with the token, and serve nothing"},
 		{Group: groupServer, Long: "tools", Arg: "SETS", Env: "DEMESNE_TOOLS", Set: cmdline.Text(&o.Tools),
-			Help: "add tool sets to MCP's at /mcp: files, sandboxes, code, runs (default runs)"},
+			Help: "add tool sets to MCP's at /mcp: files, sandboxes, code, web, runs (default runs)"},
 		{Group: groupServer, Long: "tool-texts", Arg: "FILE", Env: "DEMESNE_TOOL_TEXTS", Complete: cmdline.File, Set: cmdline.Text(&o.ToolTexts),
 			Help: "take texts about MCP's tools from this TOML file: a table for each tool, with override or append"},
 		{Group: groupServer, Long: "config", Arg: "FILE", Complete: cmdline.File, Set: cmdline.Text(&o.Config),

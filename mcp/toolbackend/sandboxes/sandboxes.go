@@ -3,6 +3,7 @@
 //
 //	sandboxes.go  scripts, sandboxes and files; listing.go: lists, forks and copies between sandboxes
 //	browse.go     browsers in sandboxes
+//	web.go        pages of the web, and a search engine
 //	words.go      hints of errors, in the words of tools
 package sandboxes
 
