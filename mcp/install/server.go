@@ -37,7 +37,7 @@ func ServerFlags(o *ServerOptions) cmdline.Flags {
 	text := func(to *string) func(string) error { return func(s string) error { *to = s; return nil } }
 	return cmdline.Flags{
 		{Group: groupServer, Long: "tools", Arg: "SETS", Set: text(&o.Tools),
-			Help: "add tool sets: files, to read, write, edit and search files of a sandbox; sandboxes, to fork and copy between them; code, to execute code in sessions; web, to read pages of the web and ask a search engine; computer, to use a desktop in a sandbox; host, to run commands of this machine that its policy lists or a person approves (default $DEMESNE_TOOLS)"},
+			Help: "add tool sets: files, to read, write, edit and search files of a sandbox; sandboxes, to fork and copy between them; code, to execute code in sessions; web, to read pages of the web and ask a search engine; browser, to use a browser in a sandbox; computer, to use a desktop in a sandbox; host, to run commands of this machine that its policy lists or a person approves (default $DEMESNE_TOOLS)"},
 		{Group: groupServer, Long: "http", Arg: "ADDR", Set: text(&o.HTTP),
 			Help: "listen on host:port or unix:PATH, instead of stdin and stdout"},
 		{Group: groupServer, Long: "token-file", Arg: "FILE", Complete: cmdline.File, Set: text(&o.TokenFile),
