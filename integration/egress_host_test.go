@@ -66,11 +66,14 @@ func TestEgressHostPort(t *testing.T) {
 		if len(n.under) > 0 {
 			return
 		}
-		// A persistent sandbox has it after a restart. A fork has it too: its caller is the same.
+		// A persistent sandbox has it after a restart, and only that one.
 		kept := n.create("--host-port", ide)
 		n.must("stop", kept)
 		if got := n.must("exec", kept, "-c", ask); strings.Count(got, "the editor\n") != 2 || strings.Contains(got, "another") {
 			n.Errorf("after a restart: %q", got)
+		}
+		if r := n.demesne("run", "--allow-domain", "good.test", "-c", ask); strings.Contains(r.stdout, "editor") {
+			n.Errorf("another sandbox beside it: %+v", r)
 		}
 	})
 }

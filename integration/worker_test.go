@@ -52,6 +52,18 @@ func TestWorker(t *testing.T) {
 	if r := b.demesne("logs", job+"/2"); r.stdout != "start 2\nend 2\n" {
 		t.Errorf("%+v", r)
 	}
+	cmd = b.command("demesne", "worker", "--label", "queue=other", "--", "sleep", "600")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the other job", func() bool {
+		job = strings.TrimSpace(b.must("jobs", "-q", "--label", "queue=other"))
+		return job != ""
+	})
+	b.must("cancel", job)
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("after cancel: %v", err)
+	}
 	for _, c := range []struct {
 		want string
 		args []string

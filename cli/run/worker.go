@@ -177,7 +177,7 @@ func (o *workerOptions) Run(args []string) (int, error) {
 	return t.drained(c, j.ID)
 }
 
-// drained waits for the end of a job, which it cancels at a signal.
+// drained waits for the end of a job, which it cancels at a signal. A cancelled job has drained.
 func (t jobTool) drained(c *command, id string) (int, error) {
 	store, err := t.Jobs()
 	if err != nil {
@@ -187,7 +187,7 @@ func (t jobTool) drained(c *command, id string) (int, error) {
 	switch {
 	case err != nil:
 		return 0, err
-	case c.Sig.GaveUp() == 0:
+	case c.Sig.GaveUp() == 0 && j.Status != jobs.Cancelled:
 		return t.outcome(j), nil
 	}
 	if _, err = store.Cancel(context.WithoutCancel(c.Sig.Ctx), id); err == nil {

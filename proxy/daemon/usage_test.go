@@ -41,7 +41,7 @@ func TestRecordTo(t *testing.T) {
 		t.Fatalf("%v, %v", files, routes)
 	}
 	full := proxy.Usage{RequestID: "r", Time: time.Unix(1, 0).UTC(), Status: 429, Model: "m", Input: 1, Output: 2, CacheCreation: 3, CacheRead: 4, Reasoning: 5,
-		Number: 6, Asked: "n", Sent: 7, Got: 8, MaxOutput: 9, Searches: 10, Cut: true, Missing: true, Malformed: true, RetryAfter: time.Minute}
+		Number: 6, Asked: "n", Sent: 7, Got: 8, MaxOutput: 9, Searches: 10, Cut: true, Missing: true, Malformed: true, Fault: "f", RetryAfter: time.Minute}
 	for i := range reflect.TypeOf(full).NumField() {
 		if reflect.ValueOf(full).Field(i).IsZero() {
 			t.Errorf("field %d is zero", i)
@@ -54,7 +54,7 @@ func TestRecordTo(t *testing.T) {
 		t.Fatal(err)
 	}
 	text, _ := os.ReadFile(path)
-	want := `{"requestId":"r","ts":"1970-01-01T00:00:01Z","status":429,"model":"m","input":1,"output":2,"cache_creation":3,"cache_read":4,"reasoning":5,"cut":true,"missing":true,"malformed":true,"number":6,"asked":"n","sent":7,"got":8,"max_output":9,"searches":10,"retry_after":"1m0s"}
+	want := `{"requestId":"r","ts":"1970-01-01T00:00:01Z","status":429,"model":"m","input":1,"output":2,"cache_creation":3,"cache_read":4,"reasoning":5,"cut":true,"missing":true,"malformed":true,"number":6,"asked":"n","sent":7,"got":8,"max_output":9,"searches":10,"fault":"f","retry_after":"1m0s"}
 {"requestId":"","ts":"0001-01-01T00:00:00Z","status":200,"input":0,"output":0,"cache_creation":0,"cache_read":0}
 `
 	if string(text) != want {
