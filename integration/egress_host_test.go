@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"strings"
 	"testing"
@@ -76,4 +77,19 @@ func TestEgressHostPort(t *testing.T) {
 			n.Errorf("another sandbox beside it: %+v", r)
 		}
 	})
+}
+
+// TestAgentHostPort checks that an agent at the user's terminal reaches the port of an IDE, beside its model's route, and only then.
+func TestAgentHostPort(t *testing.T) {
+	b, _, project := newScriptBox(t)
+	ide := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "the editor\n") }))
+	t.Cleanup(ide.Close)
+	at := ide.Listener.Addr().String()
+	ask := "curl -sS -m 5 --noproxy '*' http://" + at + "/ || true"
+	if r := b.works(project, "--host-port", at, ask); !strings.Contains(r.stdout, "the editor") {
+		t.Errorf("%+v", r)
+	}
+	if r := b.works(project, ask); strings.Contains(r.stdout, "the editor") {
+		t.Errorf("without the flag: %+v", r)
+	}
 }
