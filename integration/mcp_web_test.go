@@ -56,7 +56,10 @@ func (n *internet) webSite(asked *atomic.Int32) http.Handler {
 		http.Redirect(w, r, "https://other.test/x?token=1", http.StatusMovedPermanently)
 	})
 	for path, to := range map[string]string{"/file": "file:///etc/passwd", "/inner": "http://127.0.0.1:22/", "/meta": "http://meta.test/"} {
-		page(path, func(w http.ResponseWriter, r *http.Request) { w.Header().Set("Location", to); w.WriteHeader(http.StatusFound) })
+		page(path, func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Location", to)
+			w.WriteHeader(http.StatusFound)
+		})
 	}
 	page("/bomb", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/plain")

@@ -160,6 +160,13 @@ func TestRecipeBrowser(t *testing.T) {
 			t.Errorf("%s: %d bytes, %v", name, len(b), err)
 		}
 	}
+	server := g.file("serve.sh", `mkfifo /tmp/up; node -e 'require("http").createServer((q, r) => { r.setHeader("content-type", "text/html"); r.end(
+		"<title>named</title><p>wait<script>setTimeout(() => document.body.innerHTML = \"<h1 id=done>made</h1>\")</script>") }).listen(8000, () => console.log("up"))' > /tmp/up &
+		read -r up < /tmp/up
+		/in/demesne-frontend webpage '{"url":"http://127.0.0.1:8000/","render":true,"wait_for":"#done","screenshot":true}'`, 0o644)
+	if got := g.ok("run", "--image", "browser", "--in", bin+"/demesne-frontend", "--in", server, "--", "sh", "/in/serve.sh"); !strings.Contains(got, `"title":"named","status":200,"markdown":"# made","truncated":false,"screenshot":"/9j/`) {
+		t.Errorf("browser_fetch: %s", short(got))
+	}
 	asked := g.file("asked", strings.Join([]string{
 		`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`,
 		`{"jsonrpc":"2.0","method":"notifications/initialized"}`,
