@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"unicode"
 
 	"demesne/internal/fsutil"
 	"demesne/internal/text"
@@ -133,5 +134,20 @@ func (a *Agent) FollowUp(t Task, session string) ([]string, error) {
 	if !a.Provider.talks() {
 		return nil, fmt.Errorf("resume session: agent %q cannot resume with a prompt", a.Provider.Name)
 	}
-	return a.resume(t, session, a.prompt(t))
+	argv, err := a.resume(t, session, a.prompt(t))
+	return append(argv, t.images(a.Provider.Image.Argument)...), err
+}
+
+// Images returns the inputs of a request that are images by their names, without those that the conversation had before. Names
+// with spaces are left out: a prompt cannot mention them.
+func (c *Conversation) Images(r Request) (names []string) {
+	for _, in := range r.Inputs {
+		switch strings.ToLower(filepath.Ext(in.Name)) {
+		case ".png", ".jpg", ".jpeg", ".gif", ".webp":
+			if !slices.Contains(c.Request.Inputs, in) && strings.IndexFunc(in.Name, unicode.IsSpace) < 0 {
+				names = append(names, in.Name)
+			}
+		}
+	}
+	return names
 }

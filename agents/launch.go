@@ -25,6 +25,7 @@ type Task struct {
 
 	Servers   []Server // MCP servers on the sandbox's loopback
 	Inputs    []string // names in /in
+	Images    []string // of these, the images that the model is to see at once
 	Egress    string   // name of the egress mode, for the context file; empty: none
 	Children  bool     // the server "demesne" makes child sandboxes
 	Previous  bool     // /in/previous-jobs has the output of finished siblings
@@ -129,7 +130,7 @@ func NewToken() string {
 func (a *Agent) Headless(t Task) *Launch {
 	l, values := a.launch(t, t.Places.At(HomeDir))
 	values["prompt"] = a.prompt(t)
-	l.Argv = append(l.Argv, expand(t.Places.all(a.Provider.Headless), values)...)
+	l.Argv = append(append(l.Argv, expand(t.Places.all(a.Provider.Headless), values)...), t.images(a.Provider.Image.Argument)...)
 	l.Context = a.Provider.Context
 	l.Config[l.Context] = a.Provider.context(t)
 	return l
@@ -221,13 +222,25 @@ func (p *Provider) allow(inner string) (all []string) {
 
 // prompt makes a prompt that every program reads as such: not as an option, and never too long.
 func (a *Agent) prompt(t Task) string {
+	prompt := t.Prompt
 	switch {
 	case len(t.Prompt) > longestPrompt:
-		return fmt.Sprintf(elsewhere, t.Places.At(ConfigDir), a.Provider.Context)
+		prompt = fmt.Sprintf(elsewhere, t.Places.At(ConfigDir), a.Provider.Context)
 	case strings.HasPrefix(t.Prompt, "-"):
-		return " " + t.Prompt
+		prompt = " " + t.Prompt
 	}
-	return t.Prompt
+	return strings.Join(append([]string{prompt}, t.images(a.Provider.Image.Mention)...), "\n")
+}
+
+// images returns words for each image, with its path in place of {file}.
+func (t Task) images(words string) (all []string) {
+	if words == "" {
+		return nil
+	}
+	for _, name := range t.Images {
+		all = append(all, strings.ReplaceAll(words, "{file}", t.Places.At("/in")+"/"+name))
+	}
+	return all
 }
 
 // expand replaces the placeholders in arguments. A value that looks like a placeholder stays as it is.

@@ -35,6 +35,7 @@ type Provider struct {
 	Side   []string `json:"side,omitempty"`
 
 	Arguments
+	Image   Image   `json:"image,omitzero"`
 	Prompts Prompts `json:"prompts,omitzero"`
 	ACP     ACP     `json:"acp,omitzero"`
 
@@ -72,6 +73,13 @@ type Arguments struct {
 	// no credential.
 	Commands []string `json:"commands,omitempty"`
 	Serves   []string `json:"serves,omitempty"`
+}
+
+// Image says how the program shows its model an image of the task: by one more argument, or by words after the prompt. {file} is
+// the path of the image.
+type Image struct {
+	Argument string `json:"argument,omitempty"`
+	Mention  string `json:"mention,omitempty"`
 }
 
 // Prompts has the arguments with which the program asks before it acts, or does not ask. At a terminal it does not ask, because the sandbox

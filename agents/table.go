@@ -59,6 +59,7 @@ func codex() Provider {
 				"migrate-rollouts migrate-nfs-db unarchive features help"),
 			Serves: words("app-server exec-server mcp-server remote-control cloud"),
 		},
+		Image: Image{Argument: "--image={file}"},
 		Prompts: Prompts{Skip: words("--dangerously-bypass-approvals-and-sandbox"), Ask: words("-a on-request -s workspace-write"),
 			Chosen: words("-a* --ask-for-approval* -s* --sandbox* --approve-for-me --full-auto --yolo --dangerously-bypass-approvals-and-sandbox " +
 				"approval_policy=* sandbox_mode=* -capproval_policy=* -csandbox_mode=* --config=approval_policy=* --config=sandbox_mode=*")},
@@ -190,6 +191,7 @@ func claudeCode() Provider {
 			Continue:    []string{"--continue"},
 			Commands:    words("agents auth auto-mode doctor gateway install mcp plugin plugins project setup-token ultrareview update upgrade"),
 		},
+		Image: Image{Mention: "@{file}"},
 		Prompts: Prompts{Skip: words("--dangerously-skip-permissions"), Ask: words("--permission-mode default"),
 			Chosen: words("--permission-mode* --permission-prompt-tool* --dangerously-skip-permissions --allow-dangerously-skip-permissions")},
 		ACP: ACP{Command: "claude-agent-acp", Variable: "CLAUDE_CODE_EXECUTABLE", Capabilities: capabilities("resume", "list", "close", "fork")},
@@ -248,6 +250,7 @@ func openCode() Provider {
 			Continue:    []string{"--continue"},
 			Commands:    words("completion mcp debug providers auth agent upgrade uninstall models stats export import session plugin plug db"),
 		},
+		Image:   Image{Argument: "--file={file}"},
 		Prompts: Prompts{Ask: []string{}, AskEnv: map[string]string{"OPENCODE_PERMISSION": `{"edit":"ask","bash":"ask","webfetch":"ask"}`}},
 		ACP:     ACP{Arguments: words("acp"), Capabilities: capabilities("list", "resume", "fork")},
 		Env: map[string]string{
@@ -263,7 +266,7 @@ func openCode() Provider {
 		Home: map[string]string{".config/opencode/demesne.json": `{"autoupdate":false,"share":"disabled","permission":{"*":"allow"},` +
 			`"enabled_providers":["demesne"],"model":"demesne/{model}","small_model":"demesne/{model}","mcp":{{servers}},` +
 			`"provider":{"demesne":{"npm":"@ai-sdk/openai-compatible","name":"demesne","options":{"baseURL":"{url}",` +
-			`"apiKey":"{env:OPENAI_API_KEY}"},"models":{"{model}":{"name":"{model}"}}}}}` + "\n"},
+			`"apiKey":"{env:OPENAI_API_KEY}"},"models":{"{model}":{"name":"{model}","attachment":true,"modalities":{"input":["text","image"],"output":["text"]}}}}}}` + "\n"},
 		Settings:    settings(".config/opencode/skills .config/opencode/skill", ".config/opencode/commands .config/opencode/command", ".config/opencode/AGENTS.md"),
 		Servers:     Servers{Entry: `"{name}":{"type":"remote","url":"{url}","enabled":true,"timeout":172800000}`, Join: ","},
 		API:         API{Port: chatPort, Usage: "chat", Allow: []string{"POST /chat/completions"}},
@@ -297,6 +300,7 @@ func geminiCLI() Provider {
 			Continue:    []string{"--resume", "latest"},
 			Commands:    words("mcp extensions extension skills skill hooks hook gemma"),
 		},
+		Image:   Image{Mention: "@{file}"},
 		Prompts: Prompts{Skip: words("--approval-mode yolo"), Ask: words("--approval-mode default"), Chosen: words("--approval-mode* -y --yolo --acp --experimental-acp")},
 		ACP:     ACP{Arguments: words("--acp"), Capabilities: capabilities()},
 		Env:     map[string]string{"GEMINI_MODEL": "{model}", "GOOGLE_GEMINI_BASE_URL": "{url}", "GEMINI_TELEMETRY_ENABLED": "false"},

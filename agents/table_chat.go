@@ -108,13 +108,14 @@ func piAgent() Provider {
 			Continue:    []string{"--continue"},
 			Commands:    words("install remove uninstall update list config"),
 		},
+		Image:    Image{Argument: "@{file}"},
 		Env:      map[string]string{"PI_OFFLINE": "1", "PI_TELEMETRY": "0", "PI_SKIP_VERSION_CHECK": "1"},
 		Context:  "AGENTS.md",
 		Project:  []string{".pi/settings.json", ".pi/extensions/x.ts", ".pi/skills/x/SKILL.md", ".pi/prompts/x.md"},
 		Settings: settings(".pi/agent/skills", ".pi/agent/prompts", ".pi/agent/AGENTS.md"),
 		Home: map[string]string{
 			".pi/agent/models.json": `{"providers":{"demesne":{"baseUrl":"{url}","api":"openai-completions","apiKey":"OPENAI_API_KEY",` +
-				`"models":[{"id":"{model}"}]}}}` + "\n",
+				`"models":[{"id":"{model}","input":["text","image"]}]}}}` + "\n",
 			".pi/agent/settings.json": `{"enableInstallTelemetry":false,"retry":{"maxRetries":1}}` + "\n",
 		},
 		API:         API{Port: chatPort, Usage: "chat", Allow: []string{"POST /chat/completions"}},

@@ -36,6 +36,7 @@ type node struct {
 	dirs   *dirs
 	places *agents.Places       // where its sandbox has them; nil: at its own paths
 	talk   *agents.Conversation // nil: a child
+	images []string             // see [agents.Task]
 	budget *budget
 	tools  *hosttools.Set // nil: none
 	asked  requests
@@ -250,7 +251,7 @@ func (n *node) task() agents.Task {
 	t := agents.Task{
 		Prompt: r.Prompt, Preamble: r.Preamble, OutputPath: r.OutputPath, OutputFormat: r.OutputFormat,
 		SuccessCriteria: r.SuccessCriteria, Research: r.Research, Project: n.atUsers(), Egress: r.Egress, Dir: path.Join("/workspace", workspace.Starts, n.dirs.start()),
-		Previous: len(n.siblings(0)) > 0, Token: agents.NewToken(), Places: n.places,
+		Images: n.images, Previous: len(n.siblings(0)) > 0, Token: agents.NewToken(), Places: n.places,
 	}
 	if !r.Research {
 		for _, in := range r.Inputs {

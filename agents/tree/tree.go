@@ -105,6 +105,7 @@ func (t *Tree) first(ctx context.Context, r agents.Request, dir *session.Directo
 	if err != nil {
 		return nil, err
 	}
+	n.images = talk.Images(r)
 	talk.Agent, talk.Out, talk.Request = n.agent.Provider.Name, d.out, r
 	talk.Request.Model, talk.Request.Prompt, talk.Request.Dir = n.agent.Model, "", ""
 	n.talk = talk
