@@ -34,6 +34,9 @@ if part bench; then "$python" "$here/bench.py"; fi
 if part growth; then "$python" "$here/bench.py" growth; fi
 if part cluster; then pytest "$here"; fi
 if part published && [ -d "$published" ]; then
+  printf '#!/bin/sh\necho "demesne, not runsc" >&2\nexit 1\n' > "$work/runsc" # Ray's tests look for one
+  chmod 755 "$work/runsc"
+  export PATH=$work:$PATH TEST_SANDBOX=1
   while IFS=$'\t' read -r test without _; do
     [ "$without" = + ] && without=none_of_these
     [ "$without" = - ] || pytest -c /dev/null --rootdir . --noconftest -p published --junitxml "$work/results/$(basename "$test").xml" -k "not ($without)" "$published/$test"

@@ -1,5 +1,6 @@
 """Measures what an item costs at a warm node, beside Ray's own task of the same command, in turn: make ray PARTS=bench."""
 
+import os
 import statistics
 import subprocess
 import sys
@@ -40,7 +41,7 @@ def growth():
         ends = []
         outcomes = demesne.ray.map(["true"], range(items), image="busybox:latest", progress=lambda _: ends.append(time.perf_counter()))
         assert all(o.state == "done" for o in outcomes)
-        print(f"{nodes} nodes, {items} items: {(ends[-1] - ends[0]) / items * 1000:.1f} ms an item", flush=True)
+        print(f"{nodes} nodes, {items} items: {(ends[-1] - ends[0]) / items * 1000:.1f} ms an item, load {os.getloadavg()[0]:.1f}", flush=True)
     ray.shutdown()
     cluster.shutdown()
 
