@@ -127,7 +127,7 @@ clients: build
 python: build
 	@integration/python.sh
 
-# Tests demesne.ray on a cluster of four nodes of Ray here, which pip downloads (70 MB).
+# Tests --on ray and demesne.ray on clusters of Ray here, which pip downloads. Jobs need root.
 ray: build
 	@integration/ray.sh
 
@@ -207,7 +207,7 @@ help:
 	@echo 'make soak    memory, descriptors, disk and latency of a server under load, FOR=1h'
 	@echo 'make clients demesne-mcp and wrapped servers against clients from npm'
 	@echo 'make python  demesne serve against E2B'\''s SDKs and other clients for Python'
-	@echo 'make ray     demesne.ray on a cluster of four nodes of Ray here'
+	@echo 'make ray     --on ray and demesne.ray on clusters of Ray here'
 	@echo 'make kubernetes  jobs and servers on a cluster of Kubernetes here, which it compiles first'
 	@echo 'make wheel   the package demesne for Python, in python/dist'
 	@echo 'make recipes the images of images/recipes, built and used'

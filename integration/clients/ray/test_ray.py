@@ -1,11 +1,13 @@
 """Tests demesne.ray against a cluster of four nodes on this machine. make ray runs it."""
 
+import asyncio
 import collections
 import contextlib
 import os
 import pickle
 import random
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -100,6 +102,41 @@ def test_rules(cluster):
     done = ray.get(actor.exec.remote("wget -q -O - http://b.example/ 2>&1; id -u"))
     assert done.stdout.endswith("\n0\n")
     ray.kill(actor)  # without a call of its end
+    none_left()
+
+
+def test_modal_client(cluster, monkeypatch):
+    """Modal's client, unchanged, runs commands and moves files in sandboxes of demesne, by Ray's server for it."""
+    modal, server = pytest.importorskip("modal"), pytest.importorskip("grpclib.server")
+    from ray.experimental.sandbox.http.grpc_facade import build_servicers
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = "http://127.0.0.1:%d" % listener.getsockname()[1]
+        loop, started = asyncio.new_event_loop(), threading.Event()
+
+        async def serve():
+            await server.Server(build_servicers(advertise_url=url)).start(sock=listener)
+            started.set()
+
+        serving = loop.create_task(serve())  # a task without a reference may vanish
+        threading.Thread(target=loop.run_forever, daemon=True).start()
+        assert started.wait(60) and serving
+        monkeypatch.setenv("MODAL_SERVER_URL", url)
+        monkeypatch.setenv("MODAL_SANDBOX_V2", "false")  # whose tokens Ray 2.60.0 does not make
+        client = modal.Client.from_credentials("ak-test", "as-test")
+        app = modal.App.lookup("demesne", create_if_missing=True, client=client)
+        sandbox = modal.Sandbox.create(app=app, image=modal.Image.from_registry(IMAGE), timeout=600, client=client, block_network=True)
+        process = sandbox.exec("sh", "-c", "echo out; echo err >&2; exit 3")
+        assert (process.wait(), process.stdout.read(), process.stderr.read()) == (3, "out\n", "err\n")
+        sandbox.filesystem.write_bytes(b"\x00payload\xff", "/work/data.bin")
+        assert sandbox.filesystem.read_bytes("/work/data.bin") == b"\x00payload\xff"
+        with pytest.raises(modal.exception.SandboxFilesystemNotFoundError):
+            sandbox.filesystem.read_bytes("/work/missing")
+        with pytest.raises(modal.exception.InvalidError):
+            modal.Sandbox.create(app=app, image=modal.Image.from_registry(IMAGE), client=client, outbound_domain_allowlist=["a.example"])
+        assert made()
+        sandbox.terminate()
+        loop.call_soon_threadsafe(loop.stop)
     none_left()
 
 
