@@ -1,8 +1,8 @@
 #!/bin/bash
-# make ray: tests jobs on a cluster of two machines of Ray, demesne.ray on a cluster of four nodes of Ray on this machine, and Ray's own tests of its sandboxes, unchanged,
-# where $DEMESNE_RAY_PUBLISHED has a copy of Ray's repository. clients/python/install.sh installs Ray. $PARTS
-# selects parts: jobs for TestRay, cluster, published, bench and growth, which measure what an item costs. UPDATE=1 writes what Ray's tests did into
-# docs/guide/clusters/ray.md. $DEMESNE_RAY_INPUTS replaces the 2,000 inputs during which nodes end.
+# make ray: tests jobs on a cluster of two machines of Ray, and demesne.ray on one of four nodes, both on this machine; and Ray's own tests
+# of its sandboxes, unchanged, where $DEMESNE_RAY_PUBLISHED has a copy of Ray's repository. clients/python/install.sh installs Ray.
+# $PARTS selects parts: jobs for TestRay, cluster, published, bench and growth, which measure what an item costs. UPDATE=1 writes what
+# Ray's tests did into docs/guide/clusters/ray.md. $DEMESNE_RAY_INPUTS replaces the 2,000 inputs during which nodes end.
 set -eu
 cd "$(dirname "$0")/.."
 export DEMESNE_PYTHON=${DEMESNE_PYTHON:-/var/tmp/demesne-python}

@@ -179,11 +179,11 @@ func (d *dashboard) ask(ctx context.Context, method, path string, body []byte, a
 	case err != nil:
 		return fmt.Errorf("read answer of Ray's dashboard %s: %w", d.address, err)
 	case a.StatusCode == http.StatusUnauthorized || a.StatusCode == http.StatusForbidden:
-		return text.Hinted(fmt.Errorf("Ray's dashboard %s does not accept this user's token", d.address), "RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH has the cluster's token")
+		return text.Hinted(fmt.Errorf("the dashboard %s of Ray does not accept this user's token", d.address), "RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH has the cluster's token")
 	case a.StatusCode == http.StatusOK && json.Unmarshal(said, answer) == nil:
 		return nil
 	case a.StatusCode < 400:
 		return d.noRay()
 	}
-	return &statusError{a.StatusCode, fmt.Sprintf("Ray's dashboard %s answered %s: %s", d.address, a.Status, words(string(said)))}
+	return &statusError{a.StatusCode, fmt.Sprintf("the dashboard %s of Ray answered %s: %s", d.address, a.Status, words(string(said)))}
 }
