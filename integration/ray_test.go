@@ -114,7 +114,12 @@ func TestRay(t *testing.T) {
 			ids[c.status(id).Node] = id
 		}
 		c.root("sh", "-c", "kill -KILL $(cat '"+c.state+"/n2.pid')")
-		if r := c.demesne("wait", ids["n2"]); r.code != 125 || !strings.Contains(r.stderr, "ended the job: Job supervisor actor died") {
+		var r result
+		eventually(t, "an answer", func() bool { // the dashboard asks the dead machine first
+			r = c.demesne("wait", ids["n2"])
+			return !strings.Contains(r.stderr, "deadline exceeded")
+		})
+		if r.code != 125 || !strings.Contains(r.stderr, "ended the job: Job supervisor actor died") {
 			t.Errorf("%+v", r)
 		}
 		if j := c.status(ids["n1"]); j.Status != "running" {
