@@ -6,12 +6,16 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
 	"unicode"
 
+	"golang.org/x/sys/unix"
+
+	"demesne/internal/flock"
 	"demesne/internal/fsutil"
 	"demesne/internal/text"
 	"demesne/runner"
@@ -93,7 +97,7 @@ func FollowUp(s *session.Service, id string, user bool, r Request) (Request, err
 	return c.next(name, r)
 }
 
-// next returns the request of a follow-up. A bound that r lacks is the one of the latest run.
+// next returns the request of a follow-up. The latest run has the bounds that r lacks.
 func (c *Conversation) next(name string, r Request) (Request, error) {
 	n := c.Request
 	n.Traits, n.Prompt, n.Continues = r.Traits, r.Prompt, name
@@ -150,4 +154,16 @@ func (c *Conversation) Images(r Request) (names []string) {
 		}
 	}
 	return names
+}
+
+// LockHome takes the home of a conversation for one run, until the file is closed.
+func LockHome(home string) (*os.File, error) {
+	f, err := flock.TryOpen(home, unix.O_DIRECTORY, flock.Exclusive)
+	if errors.Is(err, flock.ErrLocked) {
+		return nil, errors.New("another run of it has not ended")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("lock home: %w", err)
+	}
+	return f, nil
 }

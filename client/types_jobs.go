@@ -63,7 +63,7 @@ type AgentRequest struct {
 	JobTraits
 	Prompt       string      `json:"prompt" minLength:"1" maxLength:"1048576"`
 	Continue     string      `json:"continue,omitempty" maxLength:"64" doc:"Job of a conversation, whose session the agent resumes. Only prompt, files, labels and bounds are possible then"`
-	Files        []NamedFile `json:"files,omitempty" maxItems:"32" doc:"In /in, with those of the conversation"`
+	Files        []NamedFile `json:"files,omitempty" maxItems:"32" doc:"In /in, beside the files of the conversation"`
 	Model        string      `json:"model,omitempty" maxLength:"256" doc:"Empty: the server's own"`
 	Image        string      `json:"image,omitempty" maxLength:"512" doc:"Image with the agent's program"`
 	Preamble     string      `json:"preamble,omitempty" maxLength:"1048576" doc:"Text before the task"`

@@ -160,8 +160,8 @@ more than it can. Its credential stays outside of the sandbox.
 With --workspace the agent changes one of your directories. Files there that programs of this machine would execute later,
 such as git hooks, are read-only inside. At the end stderr names new ones, and other changed files of that kind.
 
-With --continue the same session goes on, with the files, the image and the network that it had. Bounds are those of the earlier
-run, unless you give others. It needs a program that resumes its sessions.
+With --continue the same session goes on, with the files, the image and the network that it had. Its bounds hold too, unless
+you give others. It needs a program that resumes its sessions.
 
 The exit code is the agent program's, 137 if a bound ended it, and 125 if it ended without doing its work.`,
 		Examples: []cmdline.Example{

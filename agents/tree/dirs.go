@@ -2,16 +2,12 @@ package tree
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 
 	"demesne/agents"
-	"demesne/internal/flock"
 	"demesne/internal/fsutil"
-
-	"golang.org/x/sys/unix"
 )
 
 // dirs are the directories of one agent. Its sandbox can write to out, workspace and home. It can read config. It never
@@ -54,10 +50,8 @@ func (d *dirs) make() (err error) {
 			return fmt.Errorf("make directory of agent: %w", err)
 		}
 	}
-	if d.lock, err = flock.TryOpen(d.home, unix.O_DIRECTORY, flock.Exclusive); errors.Is(err, flock.ErrLocked) {
-		return fmt.Errorf("continue %q: another run of it has not ended", d.start())
-	} else if err != nil {
-		return fmt.Errorf("lock home: %w", err)
+	if d.lock, err = agents.LockHome(d.home); err != nil {
+		return fmt.Errorf("continue %q: %w", d.start(), err)
 	}
 	if d.outDir == nil {
 		if d.out, err = filepath.EvalSymlinks(d.out); err != nil {
@@ -70,8 +64,8 @@ func (d *dirs) make() (err error) {
 	return nil
 }
 
-// start names the directory where the agent starts: see [workspace.MakeStart]. A follow-up has that of the first run, since
-// programs find their sessions by it.
+// start names the directory where the agent starts: see [workspace.MakeStart]. A follow-up starts in the directory of the
+// first run, since programs find their sessions by it.
 func (d *dirs) start() string { return filepath.Base(d.first) }
 
 // close closes what make opened. It removes the home, or only its caches if a follow-up needs it.

@@ -18,7 +18,7 @@ const frontend = "agent"
 
 // executeAgent executes that frontend: run or research, with their flags.
 func executeAgent(args []string) (int, error) {
-	return app.Become(client.FrontendProgram, append([]string{frontend}, args...))
+	return app.Become(append([]string{frontend}, args...)...)
 }
 
 // Research returns demesne research.

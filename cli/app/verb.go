@@ -63,11 +63,13 @@ type externalOptions struct {
 func (o *externalOptions) Flags() cmdline.Flags { return o.flags() }
 
 func (o *externalOptions) Run(args []string) (int, error) {
-	return Become(o.program, slices.Concat(o.first, args))
+	return become(o.program, slices.Concat(o.first, args))
 }
 
-// Become executes another program of demesne in place of this one.
-func Become(name string, args []string) (int, error) {
+// Become executes the frontends' program in place of this one.
+func Become(args ...string) (int, error) { return become(client.FrontendProgram, args) }
+
+func become(name string, args []string) (int, error) {
 	path, err := client.FindProgram(name)
 	if err != nil {
 		return 0, err

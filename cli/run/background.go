@@ -16,7 +16,6 @@ import (
 	"demesne/internal/fsutil"
 	"demesne/internal/text"
 	"demesne/runner"
-	"demesne/runner/client"
 	"demesne/runner/jobs"
 	"demesne/session"
 )
@@ -107,7 +106,7 @@ func (t *attendant) remote(words []string) (code int) {
 	request := json.RawMessage(words[0])
 	var err error
 	if _, agent := session.TextOf(request); agent {
-		code, err = app.Become(client.FrontendProgram, append([]string{"agent", AttendVerb, jobs.RemoteWord}, words...))
+		code, err = app.Become(append([]string{"agent", AttendVerb, jobs.RemoteWord}, words...)...)
 	} else if len(words) == 5 {
 		var of jobs.Share
 		if _, err = fmt.Sscan(words[3]+" "+words[4], &of.First, &of.Of); err == nil && of.Of > 0 {

@@ -17,7 +17,6 @@ import (
 	"demesne/internal/cmdline"
 	"demesne/internal/text"
 	"demesne/mcp/install"
-	"demesne/runner/client"
 )
 
 // MCP returns demesne mcp. wrap is demesne mcp wrap, which takes the flags of demesne run.
@@ -111,7 +110,7 @@ func (o *mcpOptions) Run(args []string) (int, error) {
 	if len(args) > 0 && args[0] == "wrap" {
 		return o.wrap(o.App, args[1:])
 	}
-	return app.Become(client.FrontendProgram, append([]string{"mcp"}, args...))
+	return app.Become(append([]string{"mcp"}, args...)...)
 }
 
 // change adds the entry to a client's configuration, or removes it.

@@ -82,7 +82,7 @@ func (o *sshOptions) Run(args []string) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		return app.Become(client.FrontendProgram, o.server(name))
+		return app.Become(o.server(name)...)
 	case len(args) == 0:
 		_, err := app.OneSandbox(nil)
 		return 0, err
