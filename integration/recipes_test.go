@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -167,6 +168,7 @@ func TestRecipeBrowser(t *testing.T) {
 	if got := g.ok("run", "--image", "browser", "--in", bin+"/demesne-frontend", "--in", server, "--", "sh", "/in/serve.sh"); !strings.Contains(got, `"title":"named","status":200,"markdown":"# made","truncated":false,"screenshot":"/9j/`) {
 		t.Errorf("browser_fetch: %s", short(got))
 	}
+	g.recipeTools(t)
 	asked := g.file("asked", strings.Join([]string{
 		`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`,
 		`{"jsonrpc":"2.0","method":"notifications/initialized"}`,
@@ -182,6 +184,68 @@ func TestRecipeBrowser(t *testing.T) {
 		if !strings.Contains(answers, part) {
 			t.Errorf("playwright-mcp: no %s in\n%s", part, short(answers))
 		}
+	}
+}
+
+// hostilePages is a server of pages that do what a browser should survive.
+const hostilePages = `const pages = {
+  "/": "<title>Front</title><button id=b onclick='this.textContent=1+(+this.textContent)'>0</button>",
+  "/file": "<title>F</title><iframe src='file:///etc/passwd'></iframe><script>location='file:///etc/passwd'</script>",
+  "/chrome": "<title>C</title><script>location='chrome://settings'</script>",
+  "/popups": "<title>P</title><script>for(let i=0;i<9;i++)open('/?'+i)</script>",
+  "/unload": "<title>U</title><button id=b>x</button><script>onbeforeunload=e=>{e.preventDefault();e.returnValue='no'}</script>",
+};
+require("http").createServer((q, r) => {
+  if (q.url !== "/big") return r.writeHead(200, {"content-type": "text/html"}).end(pages[q.url.split("?")[0]]);
+  r.writeHead(200, {"content-type": "application/octet-stream", "content-disposition": "attachment; filename=../../big"});
+  const block = Buffer.alloc(1 << 20);
+  let n = 0;
+  const more = () => { while (n++ < 10240) if (!r.write(block)) return r.once("drain", more); r.end(); };
+  more();
+}).listen(8000, "127.0.0.1", () => console.log("listens"));`
+
+// recipeTools drives real browsers by MCP's tool set: ten at once, and one through hostile pages.
+func (g *gallery) recipeTools(t *testing.T) {
+	g.extra = append(g.extra, "DEMESNE_TOOLS=browser")
+	c := g.mcp()
+	ok := func(tool string, a args, has string) {
+		t.Helper()
+		if r := c.call(tool, a); r.IsError || r.Code != 0 || !strings.Contains(r.Text+string(r.Result), has) {
+			t.Errorf("%s %v: %+v, want %q", tool, a, r, has)
+		}
+	}
+	var all sync.WaitGroup
+	for i := range 10 {
+		all.Go(func() {
+			s := strconv.Itoa(i)
+			ok("browser_navigate", args{"url": "data:text/html,<title>T" + s + "</title><h1>Hello", "session": "s" + s}, "Page Title: T"+s)
+			ok("browser_close", args{"session": "s" + s}, "closed")
+		})
+	}
+	all.Wait()
+	made := c.call("sandbox_create", args{"image": "browser", "key": "hostile"})
+	id, _ := made.Fields["sandbox_id"].(string)
+	ok("sandbox_exec", args{"sandbox_id": id, "stdin": hostilePages, "command": "cat > /tmp/pages.js; setsid node /tmp/pages.js > /tmp/log 2>&1 & until grep -q listens /tmp/log; do sleep .1; done"}, "")
+	at := func(path string) args { return args{"url": "http://localhost:8000" + path, "session": "hostile"} }
+	element := args{"selector": "#b", "session": "hostile"}
+	ok("browser_navigate", at("/"), "Page Title: Front")
+	ok("browser_click", element, "done")
+	ok("browser_snapshot", args{"session": "hostile"}, `button "1"`)
+	ok("browser_screenshot", args{"session": "hostile"}, `"type":"image"`)
+	for _, path := range []string{"/file", "/chrome"} {
+		ok("browser_navigate", at(path), "")
+		ok("browser_get_html", args{"session": "hostile"}, "<title>"+strings.ToUpper(path[1:2]))
+	}
+	ok("browser_navigate", at("/big"), "Downloading")
+	ok("browser_navigate", at("/unload"), "")
+	ok("browser_click", element, "")
+	ok("browser_navigate", at("/"), "beforeunload")
+	ok("browser_dialog", args{"accept": true, "session": "hostile"}, "")
+	ok("browser_navigate", at("/popups"), "- 9: ")
+	ok("browser_close", args{"session": "hostile"}, "closed")
+	ok("browser_navigate", at("/"), "Page Title: Front")
+	if r := c.call("browser_navigate", args{"url": "http://denied.test/", "session": "hostile"}); !r.IsError || !strings.Contains(r.Text, "net::ERR_") {
+		t.Errorf("a name that is not allowed: %+v", r)
 	}
 }
 

@@ -18,6 +18,9 @@ const browserImage = "browser"
 
 // browserTools returns the tools of the set.
 func (s *Server) browserTools() (list []tool) {
+	if s.opts.Browse == nil {
+		return nil
+	}
 	sandbox := []property{
 		s.opts.egressField("none").described("Network of a new browser's sandbox. Default none."),
 		domainsField.plain(), askField.plain(),

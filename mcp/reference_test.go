@@ -15,7 +15,7 @@ import (
 // TestToolReference compares docs/reference/mcp.md with the tools that the server lists, optional ones included.
 // With -update it writes the document.
 func TestToolReference(t *testing.T) {
-	s := New(&desk{}, Options{Version: "1", Mounts: Mounts{roots: []string{"DEMESNE_ALLOWED_PATHS"}}, Image: "host", Sets: append(ToolSets(), RunsSet), Runs: noRuns{}, Web: &noWeb{}, Build: func(context.Context, session.Request, session.Callbacks) (_, _ string, _ session.Tail, _ error) {
+	s := New(&desk{}, Options{Version: "1", Mounts: Mounts{roots: []string{"DEMESNE_ALLOWED_PATHS"}}, Image: "host", Sets: append(ToolSets(), RunsSet), Runs: noRuns{}, Web: &noWeb{}, Browse: browses, Build: func(context.Context, session.Request, session.Callbacks) (_, _ string, _ session.Tail, _ error) {
 		return
 	}, Egress: []string{"none", "package-managers"},
 		Images: []string{"host", "node", "python", "go", "anaconda", "debian", "ubuntu", "alpine"}})
@@ -26,7 +26,7 @@ func TestToolReference(t *testing.T) {
 
 The tools that ` + "`demesne mcp`" + ` offers; the [guide](../guide/mcp.md) says how to add them to a client. The tools for single
 files are there with ` + "`--tools files`" + `, and those that fork sandboxes, copy between them and build images with ` + "`--tools sandboxes`" + `. Those that execute
-code in sessions are there with ` + "`--tools code`" + `, those that read [the web](../guide/web.md) with ` + "`--tools web`" + `, and those for [the host itself](../guide/host-commands.md) with ` + "`--tools host`" + `. Only
+code in sessions are there with ` + "`--tools code`" + `, those that read [the web](../guide/web.md) with ` + "`--tools web`" + `, those that drive [browsers](../guide/browser.md) with ` + "`--tools browser`" + `, and those for [the host itself](../guide/host-commands.md) with ` + "`--tools host`" + `. Only
 ` + "`demesne serve`" + ` has run_sandbox, delete_sandbox and restart_sandbox. The list that clients get has a shorter form of the results.
 
 <!-- made by go test ./mcp -run TestToolReference -update -->

@@ -478,7 +478,9 @@ type rig struct {
 func newRig(t *testing.T) *rig {
 	t.Helper()
 	r := &rig{T: t, fake: &fake{all: map[string]*fakeSandbox{}}}
-	r.api = New(Options{Of: func(context.Context) (Service, error) { return r.fake, nil }, Questions: func(ask func(runner.Question) (allow, answered bool)) { r.fake.ask = ask }, Version: "1.2.3", Log: log.New(io.Discard, "", 0)})
+	r.api = New(Options{Of: func(context.Context) (Service, error) { return r.fake, nil }, Questions: func(ask func(runner.Question) (allow, answered bool)) { r.fake.ask = ask }, Version: "1.2.3", Log: log.New(io.Discard, "", 0), Browse: func(_ context.Context, sandbox, tool string, args map[string]any) (*client.BrowserResult, error) {
+		return &client.BrowserResult{Text: fmt.Sprint(sandbox, " ", tool, " ", args), Pictures: []client.Picture{{MIME: "image/png", Data: []byte("a")}}}, nil
+	}})
 	r.http = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 		c := server.Caller{Name: q.Header.Get("Caller"), Namespace: q.Header.Get("Caller")}
 		if c.Name == "" {

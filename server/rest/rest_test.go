@@ -83,6 +83,7 @@ func TestSandboxes(t *testing.T) {
 		{"GET /v1/sandboxes/web/usage", "", 200, `"processes":3`},
 		{"GET /v1/sandboxes/web/receipt", "", 200, `"layers":[{"name":"seccomp","status":"held"}]`},
 		{"GET /v1/sandboxes/web/processes", "", 200, `{"items":[{"pid":`},
+		{"POST /v1/sandboxes/web/browser/browser_navigate", `{"arguments":{"url":"http://a"}}`, 200, `{"text":"` + id + ` browser_navigate map[url:http://a]","pictures":[{"mime_type":"image/png","data":"YQ=="}]}`},
 		{"GET /v1/sandboxes/web/changes", "", 200, `{"path":"/a�","kind":"A"}`},
 		{"PATCH /v1/sandboxes/web/limits", `{"memory":1048576,"cpus":0.5}`, 200, id},
 		{"PATCH /v1/sandboxes/web/limits", `{"memory":8589934592}`, 200, `"warnings":["limits.memory: reduced from 8589934592 to 2147483648, the operator's maximum"]`},
@@ -480,7 +481,8 @@ func TestNamespaces(t *testing.T) {
 
 // bodies are valid requests by the end of a path.
 var bodies = map[string]string{
-	"exec": `{"command":"x"}`, "stream": `{"command":"x"}`, "fork": `{}`, "snapshot": `{}`, "ports": `{"to":1}`, "allow": `{"rules":["a"]}`, "deny": `{"rules":["a"]}`,
+	"{tool}": `{}`,
+	"exec":   `{"command":"x"}`, "stream": `{"command":"x"}`, "fork": `{}`, "snapshot": `{}`, "ports": `{"to":1}`, "allow": `{"rules":["a"]}`, "deny": `{"rules":["a"]}`,
 	"grep": `{"pattern":"x"}`, "glob": `{"pattern":"x"}`, "read": `{"path":"x"}`, "write": `{"path":"x","content":""}`, "edit": `{"path":"x","old_string":"a","new_string":"b"}`,
 	"list": `{}`, "mkdir": `{"path":"x"}`, "delete": `{"path":"x"}`, "exists": `{"path":"x"}`, "move": `{"source":"x","destination":"y"}`, "copy": `{"source":"x","destination":"y"}`,
 }
