@@ -39,10 +39,15 @@ func kubernetesCluster(t *testing.T) *cluster {
 			t.Fatal(err)
 		}
 		for _, a := range strings.Fields(string(applets)) {
-			if a != "busybox" {
+			switch a {
+			case "busybox":
+			case "sh": // the program of an agent, whose links demesne resolves
+				os.Link(b.dir+"/demesne/root/bin/busybox", b.dir+"/demesne/root/bin/sh")
+			default:
 				os.Symlink("busybox", b.dir+"/demesne/root/bin/"+a)
 			}
 		}
+		b.file("demesne/root/bin/eat", readFile(t, tools+"/eat"), 0o755)
 		programs, _ := filepath.Glob(bin + "/demesne*")
 		for _, p := range programs {
 			b.file("demesne/root/usr/bin/"+filepath.Base(p), readFile(t, p), 0o755)
@@ -170,9 +175,14 @@ func TestKubernetes(t *testing.T) {
 	})
 	t.Run("serve", func(t *testing.T) { c.kubernetesServe(t) })
 	t.Run("overhead", func(t *testing.T) { c.kubernetesOverhead(t) })
+	t.Run("full", func(t *testing.T) { kubernetesFull(t, c) })
+	t.Run("expired", func(t *testing.T) { kubernetesExpired(t, c) })
 	t.Run("node", func(t *testing.T) {
+		list := strings.TrimSpace(c.over("1\n2\n3\n4\n", "map", "--on", "kubernetes", "--background", "-c", `echo "up $0"; test "$0" = 1 || sleep 5; echo end`).stdout)
 		id := c.job("--", "sh", "-c", "echo up; sleep 5; echo end")
-		c.until(id, "up")
+		for _, id := range []string{id, list + "/1", list + "/2", list + "/3", list + "/4"} { // on both nodes
+			c.until(id, "up")
+		}
 		first := c.status(id).Node
 		pid, err := os.ReadFile(c.state + "/" + first + ".pid")
 		if err != nil {
@@ -189,16 +199,24 @@ func TestKubernetes(t *testing.T) {
 		if r := c.demesne("logs", id); r.stdout != "up\nend\n" {
 			t.Errorf("%+v", r)
 		}
+		if r := c.demesne("wait", list); r.code != 0 || !strings.HasSuffix(r.stderr, "4 items: 4 succeeded\n") {
+			t.Errorf("%+v", r)
+		}
+		if r := c.demesne("logs", list); r.stdout != "up 1\nend\nup 2\nend\nup 3\nend\nup 4\nend\n" {
+			t.Errorf("%+v", r)
+		}
 	})
+	t.Run("outage", func(t *testing.T) { kubernetesOutage(t, c) })
 	t.Run("left", func(t *testing.T) {
-		eventually(t, "no Job", func() bool { return !strings.Contains(c.kubectl("get", "jobs,pods", "-A", "-o", "name"), "job-") })
+		eventually(t, "no Job", func() bool {
+			return !strings.Contains(c.kubectl("get", "jobs,pods,configmaps", "-A", "-o", "name"), "job-")
+		})
 		if left := names(c.dir + "/tmp"); len(left) > 0 {
 			t.Errorf("left %q", left)
 		}
 	})
 	t.Run("silent", func(t *testing.T) {
-		pid, _ := os.ReadFile(c.state + "/apiserver.pid")
-		c.root("kill", "-KILL", strings.TrimSpace(string(pid)))
+		c.stopServer()
 		var r result
 		eventually(t, "a refused connection", func() bool { // the kernel takes some for the server that ends, and resets them
 			r = c.demesne("run", "--on", "kubernetes", "--", "true")

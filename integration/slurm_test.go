@@ -347,8 +347,8 @@ func slurmMap(t *testing.T, c *cluster) {
 	}
 }
 
-// listen listens in the network of the submitting machine.
-func (c *cluster) listen() net.Listener {
+// listen listens at an address of the submitting machine.
+func (c *cluster) listen(address string) net.Listener {
 	c.Helper()
 	var l net.Listener
 	done := make(chan error)
@@ -359,7 +359,7 @@ func (c *cluster) listen() net.Listener {
 			err = unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET)
 		}
 		if err == nil {
-			l, err = net.Listen("tcp", "10.20.7.254:0")
+			l, err = net.Listen("tcp", address+":0")
 		}
 		done <- err
 	}()
@@ -372,7 +372,7 @@ func (c *cluster) listen() net.Listener {
 // slurmAgent runs a coding agent on the cluster, with a credential that only its user can read.
 func slurmAgent(t *testing.T, c *cluster) {
 	m := &fixture.Model{Script: fixture.Steps(shell("cat /proc/sys/kernel/hostname >/out/host; echo x"), fixture.Answer{Text: "Answer."})}
-	l := c.listen()
+	l := c.listen("10.20.7.254")
 	s := &http.Server{Handler: m}
 	go s.Serve(l)
 	defer s.Close()

@@ -291,15 +291,15 @@ func (s *Store) attendItems(ctx context.Context, id string, r request, share Sha
 // cancelPause is how often a running item looks whether it was cancelled. A file works on every file system that machines share.
 const cancelPause = 500 * time.Millisecond
 
-// untilCancelled returns a context that ends when a file names the frontend that cancelled an item.
-func untilCancelled(ctx context.Context, path string) (context.Context, func()) {
+// untilCancelled returns a context that ends when read finds the frontend that cancelled an item.
+func untilCancelled(ctx context.Context, read func(by *runner.Frontend) error) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	look := time.NewTicker(cancelPause)
 	go func() {
 		defer look.Stop()
 		var by runner.Frontend
 		for {
-			if readJSON(path, &by) == nil {
+			if read(&by) == nil {
 				cancel(cancelledBy(by))
 			}
 			select {
@@ -320,7 +320,7 @@ func (s *Store) attendItem(ctx context.Context, id string, keep int64, what json
 	if fsutil.Exists(filepath.Join(dir, "result.json")) {
 		return nil
 	}
-	ctx, stop := untilCancelled(ctx, filepath.Join(dir, cancelFile))
+	ctx, stop := untilCancelled(ctx, func(by *runner.Frontend) error { return readJSON(filepath.Join(dir, cancelFile), by) })
 	defer stop()
 	err := s.attempt(ctx, dir, keep, what, run)
 	if errors.Is(err, os.ErrExist) { // it was cancelled just before its start

@@ -7,7 +7,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"time"
 )
 
@@ -139,14 +138,6 @@ func (s *Store) followItems(ctx context.Context, l *Job, most int64, out, errs i
 	for n := 1; n <= l.Items && ctx.Err() == nil; n++ {
 		if _, err := s.follow(ctx, ItemID(l.ID, n), nil, &asked, most, out, errs); err != nil {
 			return l, err
-		}
-	}
-	if l.On != "" && ctx.Err() == nil {
-		if res, done := s.tally(l, ""); done { // the engine says so later
-			if r := s.remote(l.ID); r != nil {
-				defer r.Cancel(ctx, l.ID) // which removes what is left there
-			}
-			return s.buryWith(l, filepath.Join(s.dir, l.ID), Succeeded, res.Detail, res)
 		}
 	}
 	return s.waitOver(ctx, l.ID)

@@ -85,7 +85,8 @@ func TestRemoteList(t *testing.T) {
 	for n, part := range []string{text[:4], text[4:]} {
 		os.WriteFile(filepath.Join(dir, ListPart+strconv.Itoa(n)), []byte(part), 0o600)
 	}
-	os.WriteFile(filepath.Join(dir, ListCancel+"6"), []byte(`"cli"`), 0o600)
+	os.WriteFile(filepath.Join(dir, "data"), []byte(`"cli"`), 0o600)
+	os.Symlink("data", filepath.Join(dir, ListCancel+"6"))
 	log := func(share int, suffix string) string {
 		var b bytes.Buffer
 		if err := AttendRemoteShare(t.Context(), dir, "n7", Share{share, 3}, nil, &b, func(item Item) Run {
@@ -117,6 +118,9 @@ func TestRemoteList(t *testing.T) {
 		if j, err := s.Get(ItemID(l.ID, n)); err != nil || j.Status != want || j.Node != "n7" && j.Result != nil {
 			t.Errorf("%d: %+v, %v", n, j, err)
 		}
+	}
+	if l, err = s.Get(l.ID); err != nil || l.Status != Running {
+		t.Errorf("%+v, %v", l, err)
 	}
 	e.states[l.ID] = State{Status: Failed, Reason: "Evicted"}
 	var out bytes.Buffer

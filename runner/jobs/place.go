@@ -168,7 +168,12 @@ func (s *Store) askAll(jobs []*Job) {
 func (s *Store) settle(j *Job, place Place, states map[string]State) (*Job, error) {
 	dir := filepath.Join(s.dir, j.ID)
 	state, known := states[j.ID]
-	if r, ok := place.(Remote); ok && known {
+	r, remote := place.(Remote)
+	res, done := s.tally(j, "")
+	if j.Items > 0 && done {
+		state.Status = Failed // its processes have nothing left to do
+	}
+	if remote && known {
 		if state.Node != "" {
 			node, _ := json.Marshal(state.Node)
 			fsutil.WriteFile(filepath.Join(dir, "node"), node, 0o600)
@@ -176,7 +181,7 @@ func (s *Store) settle(j *Job, place Place, states map[string]State) (*Job, erro
 		if state.Status.Over() {
 			ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
 			defer cancel()
-			if _, done := s.tally(j, ""); j.Items == 0 || !done {
+			if j.Items == 0 || !done {
 				if err := s.collect(ctx, r, j.ID, false); err != nil {
 					return nil, fmt.Errorf("read output from %s: %w", j.On, err)
 				}
@@ -191,7 +196,7 @@ func (s *Store) settle(j *Job, place Place, states map[string]State) (*Job, erro
 		if words := firstWords(filepath.Join(dir, "log")); words != "" {
 			why += ": " + words
 		}
-		res, _ := s.tally(j, why)
+		res, _ = s.tally(j, why)
 		return s.buryWith(j, dir, Succeeded, res.Detail, res)
 	case known && state.Status == Queued && readJSON(filepath.Join(dir, cancelFile), &by) == nil: // an engine may end it only at its start
 		return s.bury(j, dir, Cancelled, cancelledBy(by).Error())

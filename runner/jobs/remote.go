@@ -106,7 +106,13 @@ func AttendRemoteShare(ctx context.Context, dir, node string, of Share, what jso
 			continue
 		}
 		w := &lines{to: to, item: strconv.Itoa(n) + "/"}
-		ctx, done := untilCancelled(ctx, filepath.Join(dir, ListCancel+strconv.Itoa(n)))
+		ctx, done := untilCancelled(ctx, func(by *runner.Frontend) error {
+			b, err := os.ReadFile(filepath.Join(dir, ListCancel+strconv.Itoa(n))) // may be a symbolic link of the engine
+			if err == nil {
+				err = json.Unmarshal(b, by)
+			}
+			return err
+		})
 		_, err := w.attend(ctx, node, what, run(Item{n, list.Text()}))
 		done()
 		if err != nil {
@@ -201,6 +207,7 @@ type collector struct {
 	words     bool  // the process's own first line is in the log
 	rest      []byte
 	result    *ended
+	failed    error              // of writing
 	most      int                // items of the job's list
 	items     map[int]*collector // nil for one with a result
 }
@@ -219,8 +226,8 @@ func (c *collector) Write(b []byte) (int, error) {
 		if !ok {
 			break
 		}
-		if err := c.line(line); err != nil {
-			return 0, err
+		if c.failed = c.line(line); c.failed != nil {
+			return 0, c.failed
 		}
 		c.rest = rest
 	}
@@ -375,7 +382,9 @@ func (s *Store) collect(ctx context.Context, r Remote, id string, follow bool) e
 		return err
 	}
 	c.most, c.items = l.Items, map[int]*collector{}
-	err = r.Output(ctx, id, follow, c)
+	if err = r.Output(ctx, id, follow, c); c.failed != nil { // the engine's error is that nothing reads its output
+		err = c.failed
+	}
 	if err := errors.Join(err, c.close()); err != nil || c.result == nil {
 		return err
 	}

@@ -127,21 +127,23 @@ func (c *cluster) find(ctx context.Context, id string) (some, error) {
 	return pods, nil
 }
 
-// sample returns a pod of a list that says what the list does: one that runs, or that waits, or that failed.
-func (c *cluster) sample(ctx context.Context, j *job) (*pod, error) {
-	phase := "Pending"
-	switch {
-	case len(j.Status.Conditions) > 0:
-		phase = "Failed"
-	case j.Status.Ready > 0:
-		phase = "Running"
+// sample returns a pod of a list that says what the list does: one that runs, or else waits; after its end one that failed.
+func (c *cluster) sample(ctx context.Context, j *job) (p *pod, err error) {
+	phases := []string{"Running", "Pending"}
+	if len(j.Status.Conditions) > 0 {
+		phases = []string{"Failed"}
 	}
-	var pods podList
-	raw, err := c.do(ctx, http.MethodGet, nil, url.Values{"labelSelector": {listLabel + "=" + j.Metadata.Name}, "fieldSelector": {"status.phase=" + phase}, "limit": {"1"}}, c.path("pods"))
-	if err == nil {
-		err = json.Unmarshal(raw, &pods)
+	for _, phase := range phases {
+		var pods podList
+		raw, err := c.do(ctx, http.MethodGet, nil, url.Values{"labelSelector": {listLabel + "=" + j.Metadata.Name}, "fieldSelector": {"status.phase=" + phase}, "limit": {"1"}}, c.path("pods"))
+		if err == nil {
+			err = json.Unmarshal(raw, &pods)
+		}
+		if p = newest(pods.Items); p != nil || err != nil {
+			return p, err
+		}
 	}
-	return newest(pods.Items), err
+	return nil, nil
 }
 
 // outputAll copies the logs of a list's pods, several at a time. With follow it continues with the pods that start later.

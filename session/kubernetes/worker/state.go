@@ -29,8 +29,8 @@ type job struct {
 	Metadata meta
 	Spec     struct{ Completions int }
 	Status   struct {
-		Conditions               []condition
-		Ready, Succeeded, Failed int
+		Conditions        []condition
+		Succeeded, Failed int
 	}
 }
 
