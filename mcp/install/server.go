@@ -19,7 +19,9 @@ type ServerOptions struct {
 const groupServer = "Server"
 
 // ToolSets returns the names of the optional tool sets.
-func ToolSets() []string { return []string{"files", "sandboxes", "code", "web", "browser", "computer", "host"} }
+func ToolSets() []string {
+	return []string{"files", "sandboxes", "code", "web", "browser", "computer", "host"}
+}
 
 // ParseTools splits a list of tool sets, and refuses unknown ones.
 func ParseTools(list string) ([]string, error) {
