@@ -24,6 +24,7 @@ const (
 		"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 	policyFrame = "sandbox allow-scripts; default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; " +
 		"frame-ancestors 'self'; script-src "
+	policyScreen = "img-src data:; " + policyFrame // pointers, and compressed parts of the screen
 	policyOutput = "img-src data: blob:; font-src data:; media-src data:; " + policyFrame
 )
 
@@ -58,6 +59,7 @@ func files() (map[string]file, error) {
 	all["frame/live.html"] = newFile("live.html", policyOutput+"'unsafe-inline' 'unsafe-eval'", frame("Output", "", "", "", receive).body)
 	all["frame/terminal.html"] = frame("Terminal", policyFrame, text("vendor/xterm.css")+text("frame/terminal.css"), `<div id="screen"></div>`,
 		text("vendor/xterm.js"), text("vendor/addon-fit.js"), text("frame/terminal.js"))
+	all["frame/screen.html"] = frame("Screen", policyScreen, text("frame/screen.css"), `<div id="screen"></div>`, text("vendor/novnc.js"), text("frame/screen.js"))
 	all["frame/colour.html"] = frame("Syntax colours", policyFrame, "", "", text("vendor/highlight.js"), text("vendor/dockerfile.js"), text("frame/colour.js"))
 	return all, err
 }

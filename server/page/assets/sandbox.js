@@ -4,7 +4,7 @@ import { get, act, poll, path, items } from "./api.js";
 import { ago, until, state, button, dialog, field, textInput, note, title, empty, table, row, bytes, duration, code, copyable } from "./ui.js";
 import { level, networkOf, link } from "./lists.js";
 
-const tabs = [["overview", "Overview"], ["terminal", "Terminal"], ["files", "Files"], ["network", "Network"], ["processes", "Processes"], ["outputs", "Outputs"]];
+const tabs = [["overview", "Overview"], ["terminal", "Terminal"], ["files", "Files"], ["network", "Network"], ["processes", "Processes"], ["outputs", "Outputs"], ["screen", "Screen"]];
 
 const views = {
   overview: () => import("./overview.js").then((m) => m.overview),
@@ -13,6 +13,7 @@ const views = {
   files: () => import("./files.js").then((m) => m.files),
   network: () => import("./network.js").then((m) => m.network),
   outputs: () => import("./outputs.js").then((m) => m.sandboxOutputs),
+  screen: () => import("./screen.js").then((m) => m.screen),
 };
 
 export async function sandbox(main, [id, tab = "overview", ...rest], signal) {
