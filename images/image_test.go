@@ -23,6 +23,6 @@ func TestUnknown(t *testing.T) {
 		if u.Near != c.near || u.Name != c.name {
 			t.Errorf("%s: near %q, want %q", c.name, u.Near, c.near)
 		}
-		contains(t, strings.Join(u.Known, " "), "host node python go", "browser mine")
+		contains(t, strings.Join(u.Known, " "), "host node python go", "desktop mine")
 	}
 }
