@@ -47,7 +47,7 @@ type Options struct {
 	// Build builds an image of a Containerfile, which is r.Run.Stdin. r.Create.Spec has its inputs and limits. log is the end of what
 	// the build said, which comes from sandboxes. Nil: sandbox_build is not offered.
 	Build func(ctx context.Context, r session.Request, w session.Callbacks) (image, digest string, log session.Tail, err error)
-	// Browse calls a tool of the browser in the sandbox of r's key, for the set "browser". It makes both if there are none. An error
+	// Browse calls a tool of the browser in the sandbox of r's key, for the set "browser". It makes what is missing. An error
 	// of the page is a result. The result comes from the sandbox and is untrusted. Nil: the set is empty.
 	Browse func(ctx context.Context, r session.Request, tool string, args map[string]any, w session.Callbacks) (*browser.Result, error)
 	// Web reads the web for the set "web"; nil: the set has no tools.

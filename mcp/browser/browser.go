@@ -2,7 +2,7 @@
 // package is its client.
 //
 //	browser.go  the browsers of a frontend; server.go: playwright-mcp in a sandbox, and its answers
-//	tools.go    the table of tools, and how their arguments become those of playwright-mcp
+//	tools.go    the table of tools, and how their arguments become arguments of playwright-mcp
 //
 //	var b browser.Browsers
 //	r, err := b.Call(ctx, sandbox, tool, arguments)
@@ -24,22 +24,6 @@ import (
 
 	"demesne/session"
 )
-
-// Picture is a picture in an answer, by the MIME type that the sandbox says.
-type Picture struct {
-	Data []byte
-	MIME string
-}
-
-// Result is the answer of a tool. It comes from the sandbox and is untrusted.
-type Result struct {
-	Text     string
-	Pictures []Picture
-	Failed   bool
-	Started  bool // this call started the browser
-	Sandbox  string
-	Out      string // its /out, on the host
-}
 
 // Browsers are the browsers of a frontend: at most one for each sandbox. The zero value has none. It is safe for concurrent use.
 type Browsers struct {

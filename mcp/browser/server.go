@@ -33,6 +33,22 @@ const (
 	maxSaid     = 2000 // bytes of what the program wrote before it ended
 )
 
+// Picture is a picture in an answer, by the MIME type that the sandbox says.
+type Picture struct {
+	Data []byte
+	MIME string
+}
+
+// Result is the answer of a tool. It comes from the sandbox and is untrusted.
+type Result struct {
+	Text     string
+	Pictures []Picture
+	Failed   bool
+	Started  bool // this call started the browser
+	Sandbox  string
+	Out      string // its /out, on the host
+}
+
 // server is playwright-mcp in a sandbox.
 type server struct {
 	client  *sdk.ClientSession

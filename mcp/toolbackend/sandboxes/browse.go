@@ -7,7 +7,7 @@ import (
 	"demesne/session"
 )
 
-// Browse calls a tool of the browser in the sandbox of r's key, which it makes first if there is none.
+// Browse calls a tool of the browser in the sandbox of r's key, which it makes if it is missing.
 func (f *Sandboxes) Browse(ctx context.Context, r session.Request, tool string, args map[string]any, w session.Callbacks) (*browser.Result, error) {
 	c, err := f.Options(r)
 	if err != nil {
