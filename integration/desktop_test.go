@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"os"
 	"strings"
 	"testing"
 )
@@ -85,4 +86,33 @@ func TestPageScreen(t *testing.T) {
 	p.check(p.Eval(`[...document.querySelectorAll("button")].find(b => b.textContent === "Connect again").click()`, nil))
 	p.await(`document.querySelector(".screen + .bar [role=status]").textContent === "The connection is closed."`)
 	b.ok("rm", "seen", "bare")
+}
+
+// TestRecipeDesktop types into a terminal on a desktop, and executes what the README of @e2b/desktop shows, without changes.
+// It opens the screen in the page. DEMESNE_SCREENSHOTS names a directory for a person's pictures.
+func TestRecipeDesktop(t *testing.T) {
+	heavy(t)
+	g := newGallery(t)
+	for _, name := range []string{"demesne/debian", "demesne/node", "browser", "desktop"} {
+		g.ok("pull", name)
+	}
+	pictures := os.Getenv(screenshots)
+	if pictures == "" {
+		pictures = g.mkdir("pictures")
+	}
+	g.ok("create", "--image", "desktop", "--init", "--name", "desk")
+	g.ok("exec", "desk", "--", "sh", "-c", `setsid xterm > /dev/null 2>&1 & xdotool search --sync --onlyvisible --class xterm windowfocus --sync
+xdotool type "echo made > /tmp/made"; xdotool key Return; until [ -e /tmp/made ]; do sleep 0.1; done`)
+	if shot := g.ok("exec", "desk", "--", "scrot", "--pointer", "-"); !strings.HasPrefix(shot, "\x89PNG") || len(shot) < 5000 {
+		t.Errorf("a screenshot of %d bytes", len(shot))
+	}
+	api := g.serveAPI()
+	if r := g.finish(g.sdk(api, "clients/e2b/desktop.mjs", pictures)); r.code != 0 {
+		t.Errorf("@e2b/desktop: exit %d\n%s%s\nserver: %s", r.code, r.stdout, r.stderr, api.said())
+	}
+	p := g.browse(api, nil)
+	p.screenOf("desk")
+	p.clickScreen()
+	p.picture("desktop")
+	g.ok("rm", "desk")
 }

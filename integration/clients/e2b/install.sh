@@ -3,7 +3,7 @@
 # read them.
 set -eu
 dir=${DEMESNE_E2B:-/var/tmp/demesne-e2b}
-packages='e2b@2.51.0 @e2b/code-interpreter@2.8.0 @e2b/cli@2.19.0'
+packages='e2b@2.51.0 @e2b/code-interpreter@2.8.0 @e2b/cli@2.19.0 @e2b/desktop@2.4.0'
 command -v npm >/dev/null || { echo "e2b: not installed (needs npm)"; exit 0; }
 if [ "$(cat "$dir/installed" 2>/dev/null)" != "$packages" ]; then
   echo "e2b: installing $packages"
