@@ -66,9 +66,9 @@ func deeds() []deed {
 	}
 	return []deed{
 		{"screenshot", none}, {"left_click", click("1", "1")}, {"right_click", click("3", "1")}, {"middle_click", click("2", "1")},
-		{"double_click", click("1", "2")}, {"triple_click", click("1", "3")}, {"left_click_drag", drag}, {"mouse_move", move},
+		{"double_click", click("1", "2")}, {"triple_click", click("1", "3")}, {"left_click_drag", args.drag}, {"mouse_move", args.move},
 		{"left_mouse_down", button("mousedown", "1")}, {"left_mouse_up", button("mouseup", "1")},
-		{"key", press}, {"type", typed}, {"hold_key", hold}, {"scroll", scroll}, {"wait", pause}, {"cursor_position", none},
+		{"key", args.press}, {"type", args.typed}, {"hold_key", args.hold}, {"scroll", args.scroll}, {"wait", args.pause}, {"cursor_position", none},
 	}
 }
 
@@ -149,7 +149,7 @@ func (c *call) cursor(id, note string) (*sdk.CallToolResult, error) {
 	return answer(strings.TrimSpace(fmt.Sprintf("X=%s,Y=%s\n%s", at[1], at[2], note)), nil), nil
 }
 
-// desktop returns the sandbox of a call: the one that it names, or the one of its connection, which it may have to make.
+// desktop returns the sandbox that a call names, or the sandbox of its connection, which it may have to make.
 func (c *call) desktop() (id, note string, err error) {
 	if id := c.args.text("sandbox_id"); id != "" {
 		return id, "", nil
@@ -274,10 +274,10 @@ func click(button, times string) func(args) ([]string, error) {
 	}
 }
 
-func move(a args) ([]string, error) { return a.place("coordinate") }
+func (a args) move() ([]string, error) { return a.place("coordinate") }
 
 // drag moves twice at the end, and pauses: a window manager takes the first motion as the begin of a drag.
-func drag(a args) ([]string, error) {
+func (a args) drag() ([]string, error) {
 	from, err := a.maybe("start_coordinate")
 	if err != nil {
 		return nil, err
@@ -286,7 +286,7 @@ func drag(a args) ([]string, error) {
 	return slices.Concat(from, []string{"mousedown", "1", "sleep", "0.1"}, to, []string{"sleep", "0.1", "mousemove_relative", "1", "1"}, to, []string{"sleep", "0.1", "mouseup", "1"}), err
 }
 
-func press(a args) (words []string, err error) {
+func (a args) press() (words []string, err error) {
 	keys := strings.Fields(a.text("text"))
 	if len(keys) == 0 || len(keys) > maxKeys {
 		return nil, fmt.Errorf("text must have the names of 1 to %d keys", maxKeys)
@@ -300,7 +300,7 @@ func press(a args) (words []string, err error) {
 	return words, nil
 }
 
-func typed(a args) ([]string, error) {
+func (a args) typed() ([]string, error) {
 	text := a.text("text")
 	if text == "" || len(text) > maxTyped {
 		return nil, fmt.Errorf("text must have 1 to %d bytes", maxTyped)
@@ -308,7 +308,7 @@ func typed(a args) ([]string, error) {
 	return []string{"type", "--delay", "12", "--", text}, checkArg("text", text)
 }
 
-func hold(a args) ([]string, error) {
+func (a args) hold() ([]string, error) {
 	d, err := a.within("duration", 1, 0, maxPause)
 	if err == nil && a.text("text") == "" {
 		err = errors.New("text must be a key to hold")
@@ -319,7 +319,7 @@ func hold(a args) ([]string, error) {
 	return a.holding("sleep", fmt.Sprint(d))
 }
 
-func scroll(a args) ([]string, error) {
+func (a args) scroll() ([]string, error) {
 	button := map[string]string{"up": "4", "down": "5", "left": "6", "right": "7"}[a.text("scroll_direction")]
 	if button == "" {
 		return nil, errors.New("scroll_direction must be up, down, left or right")
@@ -330,7 +330,7 @@ func scroll(a args) ([]string, error) {
 	return append(at, words...), errors.Join(err1, err2, err3)
 }
 
-func pause(a args) ([]string, error) {
+func (a args) pause() ([]string, error) {
 	d, err := a.within("duration", 1, 0, maxPause)
 	return []string{"sleep", fmt.Sprint(d)}, err
 }

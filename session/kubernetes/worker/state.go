@@ -13,6 +13,14 @@ import (
 	"demesne/runner/jobs"
 )
 
+// Labels and annotations of Jobs and pods.
+const (
+	jobLabel   = "demesne.job"
+	listLabel  = "demesne.list"  // of the pods of a list, which States does not read one by one
+	itemsNote  = "demesne.items" // on the Job: the number of items
+	indexLabel = "batch.kubernetes.io/job-completion-index"
+)
+
 // meta is the metadata of an object.
 type meta struct {
 	Name, UID         string
@@ -49,6 +57,12 @@ type pod struct {
 	}
 }
 
+// podList is a list of pods, after whose version a watch may begin.
+type podList struct {
+	Metadata struct{ ResourceVersion string }
+	Items    []pod
+}
+
 type containerStatus struct {
 	Name  string
 	State struct {
@@ -60,6 +74,8 @@ type containerStatus struct {
 		}
 	}
 }
+
+func (j *job) list() bool { return j.Metadata.Annotations[itemsNote] != "" }
 
 // maxAsked is how many jobs one request asks for, because a server bounds the length of its line.
 const maxAsked = 50
@@ -89,7 +105,7 @@ func (c *cluster) states(ctx context.Context, ids []string) (map[string]jobs.Sta
 					return nil, err
 				}
 			}
-			s := state(&j, p)
+			s := j.state(p)
 			if s.Status == jobs.Queued && s.Reason == "" {
 				s.Reason = c.refusal(ctx, j.Metadata.Name)
 			}
@@ -97,6 +113,25 @@ func (c *cluster) states(ctx context.Context, ids []string) (map[string]jobs.Sta
 		}
 	}
 	return states, nil
+}
+
+// sample returns a pod of a list that says what the list does: one that runs, or else waits; after its end one that failed.
+func (c *cluster) sample(ctx context.Context, j *job) (p *pod, err error) {
+	phases := []string{"Running", "Pending"}
+	if len(j.Status.Conditions) > 0 {
+		phases = []string{"Failed"}
+	}
+	for _, phase := range phases {
+		var pods podList
+		raw, err := c.do(ctx, http.MethodGet, nil, url.Values{"labelSelector": {listLabel + "=" + j.Metadata.Name}, "fieldSelector": {"status.phase=" + phase}, "limit": {"1"}}, c.path("pods"))
+		if err == nil {
+			err = json.Unmarshal(raw, &pods)
+		}
+		if p = newest(pods.Items); p != nil || err != nil {
+			return p, err
+		}
+	}
+	return nil, nil
 }
 
 func (c *cluster) list(ctx context.Context, kind, selector string, to any) error {
@@ -139,7 +174,7 @@ func (c *cluster) refusal(ctx context.Context, id string) string {
 var hopeless = []string{"ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
 
 // state judges a Job by itself and its newest pod, which may be nil.
-func state(j *job, p *pod) (s jobs.State) {
+func (j *job) state(p *pod) (s jobs.State) {
 	s.Status = jobs.Queued
 	if p != nil {
 		s.Node = p.Spec.NodeName

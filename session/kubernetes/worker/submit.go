@@ -19,7 +19,6 @@ import (
 const (
 	templateName  = "demesne" // of the PodTemplate
 	containerName = "demesne" // of the container with the command; otherwise the first
-	jobLabel      = "demesne.job"
 
 	overhead = 128 << 20       // memory for demesne's own processes beside a sandbox, in bytes
 	spare    = 2 * time.Minute // how much longer than the command's time a Job may last
@@ -59,7 +58,7 @@ func (c *cluster) submit(ctx context.Context, p jobs.Process) error {
 	pods := maxPods
 	if note := template.Metadata.Annotations[podsNote]; note != "" {
 		if pods, err = strconv.Atoi(note); err != nil || pods < 1 {
-			return fmt.Errorf("PodTemplate %q: its annotation %s is not a number of pods", templateName, podsNote)
+			return fmt.Errorf("annotation %s of PodTemplate %q: not a number of pods", podsNote, templateName)
 		}
 	}
 	job, err := jobOf(p, template.Template, pods, os.LookupEnv)

@@ -16,6 +16,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
+	"net/url"
+	"strings"
 
 	"demesne/runner/jobs"
 	"demesne/session/engines"
@@ -52,4 +55,25 @@ func serve(ctx context.Context, verb, namespace string, ids []string, in io.Read
 		return fmt.Errorf("unknown verb %q", verb)
 	}
 	return c.explain(err)
+}
+
+// cancel deletes a Job, or ends an item of a list: a pod that it has for itself, or what it does in a pod with other items, which sees
+// the change within two minutes.
+func (c *cluster) cancel(ctx context.Context, id string) error {
+	id, number, item := strings.Cut(id, "/")
+	if !item {
+		return c.remove(ctx, id)
+	}
+	pods, err := c.find(ctx, id+"/"+number)
+	if err != nil || pods.selector == "" {
+		return err
+	}
+	body, err := json.Marshal(fields{"data": fields{jobs.ListCancel + number: `"cli"`}})
+	if err == nil {
+		_, err = c.do(ctx, http.MethodPatch, body, nil, c.path("configmaps"), part(id, 0))
+	}
+	if err == nil && pods.alone {
+		_, err = c.do(ctx, http.MethodDelete, nil, url.Values{"labelSelector": {pods.selector}}, c.path("pods"))
+	}
+	return err
 }

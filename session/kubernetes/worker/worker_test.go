@@ -272,7 +272,7 @@ func TestList(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{`"completionMode":"Indexed"`, `"completions":2,`, `"parallelism":2,`, `"backoffLimitPerIndex":0`, `"activeDeadlineSeconds":240`, `"demesne.items":"3"`, `"demesne.list":"job-1"`,
-		`"{\"map\":[\"$$$$\"]}","/run/demesne-list","$(DEMESNE_NODE)","$(JOB_COMPLETION_INDEX)","2"`, `"sources":[{"configMap":{"name":"job-1-0"}}]`} {
+		`"{\"map\":[\"$$$$\"]}","/run/demesne-list","$(NODE_NAME)","$(JOB_COMPLETION_INDEX)","2"`, `"sources":[{"configMap":{"name":"job-1-0"}}]`} {
 		if got := s.bodies["POST "+at]; !strings.Contains(got, want) || strings.Contains(got, `"backoffLimit"`) {
 			t.Errorf("no %s in %s", want, got)
 		}
