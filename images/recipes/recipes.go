@@ -50,7 +50,7 @@ var table = []Recipe{
 	{Name: "claude-code", About: "Claude Code, with git and Python", Size: 600 * mb, Program: "claude"},
 	{Name: "codex", About: "Codex, with git and Python", Size: 765 * mb, Program: "codex"},
 	{Name: "browser", About: "Chromium, Playwright with it, and Playwright's MCP server", Size: 960 * mb, Word: true},
-	{Name: "desktop", About: "Xfce on a virtual screen, with Chromium, xdotool, scrot and noVNC", Size: 1400 * mb, Word: true},
+	{Name: "desktop", About: "Xfce on a virtual screen, with Chromium, xdotool, scrot and noVNC", Size: 1200 * mb, Word: true},
 }
 
 // All returns the recipes.
