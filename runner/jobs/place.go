@@ -169,7 +169,7 @@ func (s *Store) settle(j *Job, place Place, states map[string]State) (*Job, erro
 	dir := filepath.Join(s.dir, j.ID)
 	state, known := states[j.ID]
 	r, remote := place.(Remote)
-	res, done := s.tally(j, "")
+	_, done := s.tally(j, "")
 	if j.Items > 0 && done {
 		state.Status = Failed // its processes have nothing left to do
 	}
@@ -196,7 +196,7 @@ func (s *Store) settle(j *Job, place Place, states map[string]State) (*Job, erro
 		if words := firstWords(filepath.Join(dir, "log")); words != "" {
 			why += ": " + words
 		}
-		res, _ = s.tally(j, why)
+		res, _ := s.tally(j, why)
 		return s.buryWith(j, dir, Succeeded, res.Detail, res)
 	case known && state.Status == Queued && readJSON(filepath.Join(dir, cancelFile), &by) == nil: // an engine may end it only at its start
 		return s.bury(j, dir, Cancelled, cancelledBy(by).Error())
