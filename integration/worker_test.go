@@ -254,7 +254,7 @@ func executor(n *internet, output chan<- string) http.Handler {
 			return
 		}
 		for _, line := range []string{`{"id":1,"method":"initialize","params":{"clientName":"test"}}`, `{"method":"initialized","params":{}}`,
-			`{"id":2,"method":"process/start","params":{"processId":"p","argv":["sh","-c","id -u; pwd; cat /proc/*/environ | tr '\\0' '\\n' | grep -e KEY="],"cwd":"file:///workspace","env":{"PATH":"/usr/bin:/bin"},"tty":false,"pipeStdin":false,"arg0":null}}`} {
+			`{"id":2,"method":"process/start","params":{"processId":"p","argv":["sh","-c","id -u; pwd; cat /proc/*/environ 2>/dev/null | tr '\\0' '\\n' | grep -e KEY="],"cwd":"file:///workspace","env":{"PATH":"/usr/bin:/bin"},"tty":false,"pipeStdin":false,"arg0":null}}`} {
 			c.Write(r.Context(), websocket.MessageText, []byte(line))
 		}
 		for {
