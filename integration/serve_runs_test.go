@@ -189,7 +189,7 @@ func TestServeRuns(t *testing.T) {
 	if j := c.get("POST", "/v1/jobs/"+job+"/wait?timeout_ms=20000", "", 200); j["status"] != "succeeded" || j["stdout"].(map[string]any)["text"] != "done\n" {
 		t.Errorf("%v", j)
 	}
-	for _, want := range []string{"mcp_active_runs 0\n", `mcp_runs_total{status="completed"} 1`} {
+	for _, want := range []string{"mcp_active_runs 0\n", `mcp_runs_total{status="completed"} 2`} {
 		eventually(t, want, func() bool { // a caller may learn of the end of a run before the server has recorded it
 			_, metrics := c.send("GET", "/metrics", "")
 			return strings.Contains(metrics, want)
