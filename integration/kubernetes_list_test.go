@@ -213,7 +213,7 @@ func (c *cluster) stopServer() (script string) {
 	pid := strings.TrimSpace(readFile(c, c.state+"/apiserver.pid"))
 	script = c.file("apiserver.sh", fmt.Sprintf(`mapfile -d "" words <%[1]s.words
 %[2]s/"${words[@]}" >>%[1]s.log 2>&1 </dev/null & echo $! >%[1]s.pid`, c.state+"/apiserver", kubernetesPrograms()), 0o755)
-	c.root("sh", "-c", fmt.Sprintf("cat /proc/%[1]s/cmdline >%[2]s/apiserver.words; kill -KILL %[1]s; until ! [ -e /proc/%[1]s ] || grep -q '^State:.Z' /proc/%[1]s/status; do sleep 0.1; done", pid, c.state))
+	c.root("bash", "-c", fmt.Sprintf("cat /proc/%[1]s/cmdline >%[2]s/apiserver.words; kill -KILL %[1]s; while (exec 3<>/dev/tcp/10.20.8.254/6443) 2>/dev/null; do sleep 0.1; done", pid, c.state))
 	return script
 }
 
