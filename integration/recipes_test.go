@@ -241,11 +241,17 @@ func (g *gallery) recipeTools(t *testing.T) {
 	ok("browser_click", element, "")
 	ok("browser_navigate", at("/"), "beforeunload")
 	ok("browser_dialog", args{"accept": true, "session": "hostile"}, "")
-	ok("browser_navigate", at("/popups"), "- 9: ")
+	ok("browser_navigate", at("/popups"), "")
+	eventually(t, "nine popups to be tabs", func() bool {
+		return strings.Contains(c.call("browser_tabs", args{"action": "list", "session": "hostile"}).Text, "- 9: ")
+	})
 	ok("browser_close", args{"session": "hostile"}, "closed")
 	ok("browser_navigate", at("/"), "Page Title: Front")
 	if r := c.call("browser_navigate", args{"url": "http://denied.test/", "session": "hostile"}); !r.IsError || !strings.Contains(r.Text, "net::ERR_") {
 		t.Errorf("a name that is not allowed: %+v", r)
+	}
+	for _, left := range c.call("sandbox_list", args{}).Fields["sandboxes"].([]any) {
+		ok("sandbox_destroy", args{"sandbox_id": left.(map[string]any)["sandbox_id"]}, "destroyed")
 	}
 }
 
