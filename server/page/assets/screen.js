@@ -16,7 +16,7 @@ export async function screen(body, { at, info }, signal) {
   const open = () => {
     live?.close();
     // The program is in the image. Its terminal passes bytes unchanged.
-    const s = socket(`${at}/terminal`, { command: "exec desktop vnc" });
+    const s = socket(`${at}/terminal`, { command: "exec desktop vnc 2>/dev/null" });
     let why = "";
     [live, behind] = [s, 0];
     replace(status, "Connecting …");
