@@ -228,5 +228,5 @@ export async function conversation(main, [id], signal) {
     gate(place.querySelector("button.primary"), works);
     keyed(lines, thread(turns), (r) => r.key, (r) => makers[r.kind](r));
     if (follows && turns.length) scrollTo(0, document.documentElement.scrollHeight);
-  }, (why) => replace(fault, why), 1500); // what it prints
+  }, (why) => replace(fault, why), 700); // what it says
 }
