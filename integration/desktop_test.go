@@ -112,6 +112,10 @@ xdotool type "echo made > /tmp/made"; xdotool key Return; until [ -e /tmp/made ]
 	}
 	p := g.browse(api, nil)
 	p.screenOf("desk")
+	const painted = `(c => c && "painted " + [...c.getContext("2d").getImageData(10, 10, 400, 300).data].some((v, i) => i % 4 < 3 && v > 0))(document.querySelector("canvas"))`
+	if !p.frames(painted, "painted true") {
+		t.Errorf("the page shows no screen: %q", p.EvalFrames(painted))
+	}
 	p.clickScreen()
 	p.picture("desktop")
 	g.ok("rm", "desk")
