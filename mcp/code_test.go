@@ -432,21 +432,24 @@ func TestCodeState(t *testing.T) {
 	}
 }
 
+// connection returns a session of its own over HTTP.
+func connection(t *testing.T, url string) *sdk.ClientSession {
+	t.Helper()
+	cs, err := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, nil).Connect(t.Context(),
+		&sdk.StreamableClientTransport{Endpoint: url + Path}, &sdk.ClientSessionOptions{ProtocolVersion: "2025-11-25"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cs
+}
+
 // TestCodeOwners checks that the sessions of an HTTP connection end with it, and that no other connection finds them.
 func TestCodeOwners(t *testing.T) {
 	d := &codeDesk{}
 	s, _ := serverFor(t, &desk{}, func(o *Options) { o.Sets, o.Code = []string{setCode}, d })
 	web := httptest.NewServer(s.Handler(HTTPOptions{}))
 	defer web.Close()
-	connect := func() *sdk.ClientSession {
-		cs, err := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, nil).Connect(t.Context(),
-			&sdk.StreamableClientTransport{Endpoint: web.URL + Path}, &sdk.ClientSessionOptions{ProtocolVersion: "2025-11-25"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return cs
-	}
-	one, two := connect(), connect()
+	one, two := connection(t, web.URL), connection(t, web.URL)
 	defer two.Close()
 	for range 2 {
 		callTool(t, one, "create_session", `{}`)

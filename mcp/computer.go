@@ -173,6 +173,7 @@ func (c *call) desktop() (id, note string, err error) {
 		return "", "", err
 	}
 	c.told, c.desktops[c.owner()] = sb.Told, sb.ID
+	c.endWith()
 	return sb.ID, "sandbox_id: " + sb.ID + "\noutput_dir: " + sb.OutputDir + "\n", nil
 }
 

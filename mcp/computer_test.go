@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -82,12 +83,17 @@ func TestComputerWords(t *testing.T) {
 	}
 }
 
-func computerCall(t *testing.T, d *desktopDesk, calls ...string) (text string, r *sdk.CallToolResult) {
+func computerServer(t *testing.T, d *desktopDesk) *Server {
 	t.Helper()
 	like, _ := serverFor(t, d.desk, func(o *Options) {
 		o.Sets, o.Images = []string{setComputer}, append(o.Images, desktopImage)
 	})
-	cs := client(t, New(d, like.opts), nil)
+	return New(d, like.opts)
+}
+
+func computerCall(t *testing.T, d *desktopDesk, calls ...string) (text string, r *sdk.CallToolResult) {
+	t.Helper()
+	cs := client(t, computerServer(t, d), nil)
 	for _, arguments := range calls {
 		var err error
 		if r, err = cs.CallTool(t.Context(), &sdk.CallToolParams{Name: "computer", Arguments: json.RawMessage(arguments)}); err != nil {
@@ -134,5 +140,34 @@ func TestComputerSandbox(t *testing.T) {
 	d.shown = anyPicture + strings.Repeat("x", maxMedia)
 	if text, r := computerCall(t, d, look); !r.IsError || !strings.Contains(text, "sent no screenshot") {
 		t.Errorf("%.80q", text)
+	}
+}
+
+// TestComputerConnections checks that connections over HTTP have desktops of their own, which the server forgets at their end.
+func TestComputerConnections(t *testing.T) {
+	s := computerServer(t, &desktopDesk{desk: &desk{}, shown: anyPicture})
+	web := httptest.NewServer(s.Handler(HTTPOptions{}))
+	defer web.Close()
+	known := func() int {
+		s.making.Lock()
+		defer s.making.Unlock()
+		return len(s.desktops)
+	}
+	one, two := connection(t, web.URL), connection(t, web.URL)
+	defer two.Close()
+	defer one.Close()
+	for _, cs := range []*sdk.ClientSession{one, two, one} {
+		if r, err := cs.CallTool(t.Context(), &sdk.CallToolParams{Name: "computer", Arguments: json.RawMessage(`{"action":"screenshot"}`)}); err != nil || r.IsError {
+			t.Errorf("%+v, %v", r, err)
+		}
+	}
+	if n := known(); n != 2 {
+		t.Errorf("%d desktops of two connections", n)
+	}
+	one.Close()
+	for end := time.Now().Add(time.Minute); known() != 1; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%d desktops of one connection", known())
+		}
 	}
 }

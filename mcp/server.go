@@ -98,7 +98,7 @@ type Server struct {
 	resting  *time.Timer                             // runs rest after a while without calls
 	open     map[string]map[*context.CancelFunc]bool // cancel functions of calls in flight, by HTTP session
 	attached map[string]*presence                    // by HTTP session
-	owners   map[string]bool                         // HTTP sessions at whose end code sessions end
+	owners   map[string]bool                         // HTTP sessions at whose end code sessions end, and desktops are forgotten
 
 	making   sync.Mutex
 	desktops map[string]string // sandboxes of the tool computer, by HTTP session
