@@ -240,11 +240,7 @@ func (o *workerOptions) take(ctx context.Context, line []string, out, errs io.Wr
 		return nil, err
 	}
 	defer os.Remove(script.Name())
-	text := "#!/bin/sh\nexec"
-	for _, word := range slices.Concat([]string{self, "worker", "--item"}, line) {
-		text += " '" + strings.ReplaceAll(word, "'", `'\''`) + "'"
-	}
-	_, err = script.WriteString(text + "\n")
+	_, err = script.WriteString("#!/bin/sh\nexec " + text.ShellWords(slices.Concat([]string{self, "worker", "--item"}, line)) + "\n")
 	if err = errors.Join(err, script.Chmod(0o700), script.Close()); err != nil {
 		return nil, err
 	}

@@ -50,6 +50,9 @@ type Needs struct {
 	Time   time.Duration `json:"time"`   // until the engine ends the job
 }
 
+// Overhead is memory for demesne's own processes beside a sandbox, in bytes.
+const Overhead = 128 << 20
+
 // State is what an engine knows about a job.
 type State struct {
 	Status Status `json:"status"` // Queued or Running while it may still produce a result, otherwise Failed or Cancelled

@@ -66,9 +66,6 @@ type submission struct {
 	Memory int64   `json:"entrypoint_memory,omitempty"`
 }
 
-// overhead is memory for demesne's own processes beside a sandbox, in bytes.
-const overhead = 128 << 20
-
 // Submit starts a job. Without a number of processors it reserves one: otherwise Ray would start all jobs on its head.
 func (c *Cluster) Submit(ctx context.Context, p jobs.Process) error {
 	if len(p.List.Items) > 0 {
@@ -80,7 +77,7 @@ func (c *Cluster) Submit(ctx context.Context, p jobs.Process) error {
 func (c *Cluster) submission(p jobs.Process) submission {
 	s := submission{ID: p.ID, CPUs: cmp.Or(p.Needs.CPUs, 1)}
 	if p.Needs.Memory > 0 {
-		s.Memory = p.Needs.Memory + overhead
+		s.Memory = p.Needs.Memory + jobs.Overhead
 	}
 	s.Entrypoint = "exec " + text.ShellWords(p.Argv) + " >>" + text.ShellWord(p.Log) + " 2>&1"
 	s.Env.Variables = map[string]string{addressVariables[0]: c.At} // --on there names the same cluster

@@ -49,7 +49,7 @@ func TestSubmission(t *testing.T) {
 	if want := `exec '/a b/demesne' 'attend-job' '$(id)' >>'/it'\''s/log' 2>&1`; s.Entrypoint != want || s.ID != "job-1" {
 		t.Errorf("%+v", s)
 	}
-	if s.CPUs != 1 || s.Memory != 1<<30+overhead || s.Env.Variables["WORD"] != "a'b" || s.Env.Variables["RAY_API_SERVER_ADDRESS"] != "http://head:8265" {
+	if s.CPUs != 1 || s.Memory != 1<<30+jobs.Overhead || s.Env.Variables["WORD"] != "a'b" || s.Env.Variables["RAY_API_SERVER_ADDRESS"] != "http://head:8265" {
 		t.Errorf("%+v", s)
 	}
 	if err := c.Submit(t.Context(), jobs.Process{List: jobs.List{Items: []string{"a"}}}); err == nil || !strings.Contains(err.Error(), "no lists") {

@@ -93,15 +93,12 @@ func (c *Cluster) tasks(ctx context.Context, items int) (int, error) {
 	return min(items, most), nil
 }
 
-// overhead is memory for demesne's own processes beside a sandbox, in bytes.
-const overhead = 128 << 20
-
 // spare is how much longer than the command's time a job may last: its sandbox starts and ends, and its output is settled.
 const spare = 2 * time.Minute
 
 func resources(n jobs.Needs) (args []string) {
 	if n.Memory > 0 {
-		args = append(args, fmt.Sprintf("--mem=%dK", (n.Memory+overhead+1023)/1024))
+		args = append(args, fmt.Sprintf("--mem=%dK", (n.Memory+jobs.Overhead+1023)/1024))
 	}
 	if n.CPUs > 0 {
 		args = append(args, fmt.Sprintf("--cpus-per-task=%d", int(math.Ceil(n.CPUs))))
@@ -213,8 +210,8 @@ func Allocation(getenv func(string) string) (n jobs.Needs) {
 	}
 	cpus := number("SLURM_CPUS_ON_NODE")
 	n.CPUs = float64(cpus)
-	if mib := cmp.Or(number("SLURM_MEM_PER_NODE"), cpus*number("SLURM_MEM_PER_CPU")); mib<<20 > overhead {
-		n.Memory = mib<<20 - overhead
+	if mib := cmp.Or(number("SLURM_MEM_PER_NODE"), cpus*number("SLURM_MEM_PER_CPU")); mib<<20 > jobs.Overhead {
+		n.Memory = mib<<20 - jobs.Overhead
 	}
 	return n
 }

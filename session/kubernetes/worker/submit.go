@@ -20,9 +20,8 @@ const (
 	templateName  = "demesne" // of the PodTemplate
 	containerName = "demesne" // of the container with the command; otherwise the first
 
-	overhead = 128 << 20       // memory for demesne's own processes beside a sandbox, in bytes
-	spare    = 2 * time.Minute // how much longer than the command's time a Job may last
-	kept     = 24 * time.Hour  // how long the cluster keeps a Job that ended and whose output was not read
+	spare = 2 * time.Minute // how much longer than the command's time a Job may last
+	kept  = 24 * time.Hour  // how long the cluster keeps a Job that ended and whose output was not read
 )
 
 // fields are an object of the API, most of which this program does not know.
@@ -152,7 +151,7 @@ func (pod fields) fill(p jobs.Process, lookup func(string) (string, bool)) error
 		fields(r).at("requests")[name], fields(r).at("limits")[name] = value, value
 	}
 	if p.Needs.Memory > 0 {
-		set("memory", fmt.Sprint(p.Needs.Memory+overhead))
+		set("memory", fmt.Sprint(p.Needs.Memory+jobs.Overhead))
 	}
 	if p.Needs.CPUs > 0 {
 		set("cpu", fmt.Sprintf("%dm", int64(math.Ceil(p.Needs.CPUs*1000))))
