@@ -77,7 +77,7 @@ func TestRay(t *testing.T) {
 	})
 	t.Run("refused", func(t *testing.T) {
 		for want, args := range map[string][]string{
-			"is not of a dashboard of Ray\nhint: ":                                          {"--on", "ray:http://a:b@10.20.7.1:8265", "--", "true"},
+			"has credentials\nhint: ":                                                       {"--on", "ray:http://a:b@10.20.7.1:8265", "--", "true"},
 			"no partition, namespace or address":                                            {"--on", "ray:", "--", "true"},
 			"no answer from Ray's dashboard http://10.20.7.1:1: dial tcp":                   {"--on", "ray:10.20.7.1:1", "--", "true"},
 			"http://10.20.7.1:52365 is not a dashboard of Ray\nhint: --on ray:http://HOST:": {"--on", "ray:10.20.7.1:52365", "--", "true"}, // of the machine's agent

@@ -120,7 +120,7 @@ func checkWord(s string) error {
 func (o *workerOptions) setFor(name string) error {
 	i := slices.IndexFunc(vendors(), func(h hands) bool { return h.name == name })
 	if i < 0 || o.hands.name != "" {
-		return errors.New("not claude or codex, once")
+		return errors.New("not claude or codex, or given twice")
 	}
 	o.hands = vendors()[i]
 	_, err := o.runOptions.Flags().Parse(o.hands.flags)

@@ -46,7 +46,10 @@ func New(address string, getenv func(string) string) (*Cluster, error) {
 		address = "http://" + address
 	}
 	u, err := url.Parse(address)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+	if err == nil && u.User != nil {
+		return nil, text.Hinted(fmt.Errorf("%s %q has credentials", from, u.Redacted()), "RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH has the cluster's token")
+	}
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.RawQuery != "" || u.Fragment != "" {
 		return nil, text.Hinted(fmt.Errorf("%s %q is not of a dashboard of Ray", from, address), "--on ray:http://HOST:8265 names one")
 	}
 	return &Cluster{engines.Engine{Name: Name, At: strings.TrimRight(u.String(), "/")}}, nil
