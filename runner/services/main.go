@@ -24,8 +24,11 @@ const (
 	Keep = "keep" // until the sandbox stops: they are started once until then. The command may be missing
 )
 
-// supervisorKind is the word for the supervisor's own process.
-const supervisorKind = "supervise"
+// The words of the processes that this package starts itself.
+const (
+	supervisorKind = "supervise"
+	heldKind       = "held" // the process that becomes the command
+)
 
 // Exit codes are a shell's.
 const (
@@ -43,26 +46,22 @@ func Main(program string, args []string) int {
 	if err != nil {
 		return fail(exitFailed, err)
 	}
-	if args[3] == supervisorKind {
+	switch argv := args[4:]; {
+	case args[3] == supervisorKind:
 		return beside(args[1], uint16(port))
+	case args[3] == heldKind:
+		return held(argv)
+	case args[3] == Once && len(argv) > 0:
+		return once(program, args)
+	default:
+		if _, err := launch(program, args); err != nil {
+			return fail(exitFailed, err)
+		}
+		if len(argv) == 0 {
+			return 0
+		}
+		return become(argv)
 	}
-	pid, err := launch(program, args)
-	if err != nil {
-		return fail(exitFailed, err)
-	}
-	if len(args) == 4 {
-		return 0
-	}
-	if args[3] == Keep {
-		return refused(args[4], syscall.Exec(find(args[4]), args[4:], os.Environ()))
-	}
-	signals := make(chan os.Signal, 16) // the whole process group gets them: the command decides
-	signal.Notify(signals, unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2)
-	code := run(args[4:])
-	if unix.Kill(pid, unix.SIGTERM) == nil {
-		wait(pid)
-	}
-	return code
 }
 
 func fail(code int, err error) int {
@@ -153,17 +152,62 @@ func refused(name string, err error) int {
 	return fail(exitNoAccess, fmt.Errorf("execute %q: %w", name, err))
 }
 
-// run executes a command as a child, in this session, and returns its exit code.
-func run(argv []string) int {
-	pid, err := syscall.ForkExec(find(argv[0]), argv, &syscall.ProcAttr{Env: os.Environ(), Files: []uintptr{0, 1, 2}})
+// become executes a command in place of this process. It returns only if that fails.
+func become(argv []string) (code int) {
+	return refused(argv[0], syscall.Exec(find(argv[0]), argv, os.Environ()))
+}
+
+// once executes a command as a child in this session, with services until it ends, and returns its exit code. The command's
+// process is there before the first service is: a service that forks without end cannot keep it from starting. From then
+// on nothing here starts a thread, which such a service would prevent too.
+func once(program string, args []string) int {
+	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return refused(argv[0], err)
+		return fail(exitFailed, err)
 	}
-	status := wait(pid)
+	argv := append([]string{program, args[0], args[1], args[2], heldKind}, args[4:]...)
+	command, err := syscall.ForkExec(program, argv, &syscall.ProcAttr{Env: os.Environ(), Files: []uintptr{0, 1, 2, uintptr(ends[1])}})
+	unix.Close(ends[1])
+	if err != nil {
+		return fail(exitFailed, err)
+	}
+	answer(ends[0])
+	supervisor, err := launch(program, args)
+	if err != nil {
+		unix.Close(ends[0])
+		wait(command)
+		return fail(exitFailed, err)
+	}
+	// The whole process group gets these: the command decides.
+	signal.Ignore(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2)
+	unix.Write(ends[0], []byte{0})
+	status := wait(command)
+	if unix.Kill(supervisor, unix.SIGTERM) == nil {
+		wait(supervisor)
+	}
 	if status.Signaled() {
 		return 128 + int(status.Signal())
 	}
 	return status.ExitStatus()
+}
+
+// held is the process that becomes the command, as soon as its parent allows it on descriptor 3.
+func held(argv []string) (code int) {
+	unix.CloseOnExec(3)
+	unix.Write(3, []byte{0})
+	if !answer(3) {
+		return exitFailed
+	}
+	return become(argv)
+}
+
+// answer waits for a byte of the other process, and reports whether it came.
+func answer(fd int) bool {
+	for {
+		if n, err := unix.Read(fd, make([]byte, 1)); err != unix.EINTR {
+			return n == 1
+		}
+	}
 }
 
 func wait(pid int) (status unix.WaitStatus) {
