@@ -46,6 +46,7 @@ export async function screen(body, { at, info }, signal) {
         open();
         break;
       case "shown":
+        if (live?.readyState !== WebSocket.OPEN) break; // the frame ends the connection to a screen that is too large, and then says this
         replace(status, "Connected");
         post({ kind: "focus" });
         break;
