@@ -136,8 +136,8 @@ func (c content) restore(f *os.File, r io.Reader) error {
 		}
 	}
 	for _, e := range c.extents {
-		n, err := io.CopyN(io.NewOffsetWriter(f, e.At), r, e.Length)
-		if err == io.EOF && n < e.Length {
+		n, err := io.CopyBuffer(io.NewOffsetWriter(f, e.At), io.LimitReader(r, e.Length), buffer(e.Length))
+		if err == nil && n < e.Length {
 			err = io.ErrUnexpectedEOF
 		}
 		if err != nil {
@@ -146,6 +146,9 @@ func (c content) restore(f *os.File, r io.Reader) error {
 	}
 	return nil
 }
+
+// buffer returns the memory for a copy of n bytes. [io.Copy] would take 32 KiB, with which a large file takes a quarter longer.
+func buffer(n int64) []byte { return make([]byte, min(max(n, 1), 256<<10)) }
 
 // in returns a reader for the data of f, which has this content.
 func (c content) in(f io.ReaderAt) io.Reader { return &extents{f: f, list: c.extents} }

@@ -441,6 +441,6 @@ func (g *gatherer) regular(at string, h *tar.Header) error {
 	if err := c.writeExtents(g.w); err != nil {
 		return err
 	}
-	_, err = io.CopyBuffer(struct{ io.Writer }{g.w}, c.in(f), make([]byte, 256<<10))
+	_, err = io.CopyBuffer(struct{ io.Writer }{g.w}, c.in(f), buffer(c.data))
 	return err
 }

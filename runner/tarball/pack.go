@@ -184,7 +184,7 @@ func (p *packer) write(h *tar.Header, c content, text []byte, f *os.File) error 
 	if err := c.writeExtents(p.w); err != nil {
 		return err
 	}
-	_, err := io.CopyBuffer(struct{ io.Writer }{p.w}, meter.reader(c.in(f)), make([]byte, 256<<10))
+	_, err := io.CopyBuffer(struct{ io.Writer }{p.w}, meter.reader(c.in(f)), buffer(c.data))
 	return err
 }
 
