@@ -1,9 +1,9 @@
 package main
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -29,6 +29,8 @@ type job struct {
 	again []string      // a command after each one, with the output of argv
 	env   string        // DEMESNE_LINGER
 	pause time.Duration // between commands, for what goes on after a command
+
+	calls func(n int) // in place of argv: starts a server, which gets so many calls
 }
 
 const (
@@ -78,7 +80,33 @@ func (m *machine) jobs() []job {
 		job{name: "demesne run, pooled, networked", argv: run("--allow-domain", "good.test"), env: lingers, pause: settle},
 		job{name: "demesne run, pooled, image", argv: run("--image", m.image()), env: lingers, pause: settle},
 		job{name: "demesne create + rm", argv: []string{"demesne", "create"}, again: []string{"demesne", "rm"}, env: lingers, pause: settle},
+		job{name: "sandbox_script", calls: m.scripts, env: lingers},
+		job{name: "E2B create + kill", calls: m.creates, env: lingers},
 	)
+}
+
+// scripts calls sandbox_script n times.
+func (m *machine) scripts(n int) {
+	s := must(m.serve())
+	defer func() { check(s.close()) }()
+	for range n {
+		must(s.timed("sandbox_script", params{"image": "host", "command": "true", "egress": "none"}))
+		time.Sleep(settle)
+	}
+}
+
+// creates makes n sandboxes by E2B's protocol, and ends each.
+func (m *machine) creates(n int) {
+	url, stop, err := m.serveAPI()
+	check(err)
+	defer stop()
+	u := &uploader{machine: m, url: url, key: must(m.token())}
+	for range n {
+		var made struct{ SandboxID string }
+		check(u.call(http.MethodPost, "/sandboxes", []byte(`{"templateID":"base"}`), &made))
+		check(u.call(http.MethodDelete, "/sandboxes/"+made.SandboxID, []byte{}, nil))
+		time.Sleep(settle)
+	}
 }
 
 // emptyProgram builds a Go program that does nothing.
@@ -129,8 +157,7 @@ func (m *machine) faults() {
 // meter measures the processor time of this program's descendants.
 type meter struct {
 	*machine
-	how   string
-	group string // a control group (version 2) for them, or ""
+	how string
 }
 
 // newMeter prefers a control group, which counts every process. An ordinary user counts the processes that ended and
@@ -140,17 +167,20 @@ func newMeter(m *machine) *meter {
 		group := fmt.Sprintf("%s/demesne-bench-%d", top, os.Getpid())
 		if os.Mkdir(group, 0o755) == nil {
 			if _, err := os.Stat(group + "/cpu.stat"); err == nil {
-				return &meter{m, "by control group", group}
+				m.group = must(os.Open(group))
+				return &meter{m, "by control group"}
 			}
 			os.Remove(group)
 		}
 	}
-	return &meter{m, "by rusage of ended processes", ""}
+	return &meter{m, "by rusage of ended processes"}
 }
 
 func (t *meter) close() {
-	if t.group != "" {
-		os.Remove(t.group)
+	if t.group != nil {
+		t.group.Close()
+		os.Remove(t.group.Name())
+		t.group = nil
 	}
 }
 
@@ -175,7 +205,7 @@ func (t *meter) cost(env string, f func()) time.Duration {
 	before := t.used()
 	f()
 	if env != "" {
-		must(t.run("demesne", "gc", "--runner"))
+		must(t.output("demesne", "gc", "--runner"))
 	}
 	check(alone())
 	return t.used() - before
@@ -186,7 +216,7 @@ func (t *meter) crowd(j job, n int) (wall, cpu time.Duration) {
 	cpu = t.cost(j.env, func() {
 		var failed []error
 		wall, failed = together(n, func(i int) error {
-			_, err := t.run(j.numbered(j.argv, i)...)
+			_, err := t.output(j.numbered(j.argv, i)...)
 			return err
 		})
 		check(errors.Join(failed...))
@@ -203,47 +233,32 @@ func (j job) numbered(argv []string, i int) []string {
 }
 
 func (t *meter) commands(j job, n int) {
+	if j.calls != nil {
+		j.calls(n)
+		return
+	}
 	argv := j.argv
 	if j.first != nil {
-		id := must(t.run(j.first...))
+		id := must(t.output(j.first...))
 		argv = slices.Insert(slices.Clone(argv), slices.Index(argv, "--"), id)
-		defer func() { must(t.run(append(slices.Clone(j.last), id)...)) }()
+		defer func() { must(t.output(append(slices.Clone(j.last), id)...)) }()
 	}
 	for i := range n {
-		out := must(t.run(j.numbered(argv, i)...))
+		out := must(t.output(j.numbered(argv, i)...))
 		if j.again != nil {
-			must(t.run(append(slices.Clone(j.again), out)...))
+			must(t.output(append(slices.Clone(j.again), out)...))
 		}
 		time.Sleep(j.pause)
 	}
 }
 
-// run runs a command in the control group and returns its output.
-func (t *meter) run(argv ...string) (string, error) {
-	cmd := t.command(argv...)
-	if t.group != "" {
-		dir, err := os.Open(t.group)
-		if err != nil {
-			return "", err
-		}
-		defer dir.Close()
-		cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, int(dir.Fd())
-	}
-	var out, errs bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &errs
-	if err := cmd.Run(); err != nil {
-		return "", fmt.Errorf("%s: %w: %s", strings.Join(argv, " "), err, errs.Bytes())
-	}
-	return strings.TrimSpace(out.String()), nil
-}
-
 // used returns the time that ended descendants used so far.
 func (t *meter) used() time.Duration {
-	if t.group == "" {
+	if t.group == nil {
 		var u syscall.Rusage
 		check(syscall.Getrusage(syscall.RUSAGE_CHILDREN, &u))
 		return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 	}
-	_, rest, _ := strings.Cut(string(must(os.ReadFile(t.group+"/cpu.stat"))), "usage_usec ")
+	_, rest, _ := strings.Cut(string(must(os.ReadFile(t.group.Name()+"/cpu.stat"))), "usage_usec ")
 	return time.Duration(must(strconv.ParseInt(strings.Fields(rest + " 0")[0], 10, 64))) * time.Microsecond
 }

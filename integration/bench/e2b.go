@@ -26,11 +26,11 @@ func e2b(m *machine) {
 	url, stop, err := m.serveAPI()
 	check(err)
 	defer stop()
-	key := must(os.ReadFile(m.dir + "/h/.demesne/server/token"))
+	key := must(m.token())
 	cmd := m.command("/usr/bin/env", "node", m.dir+"/bench.mjs", fmt.Sprint(m.rounds))
 	floor := httptest.NewServer(http.HandlerFunc(answerAtOnce))
 	defer floor.Close()
-	cmd.Env = append(cmd.Env, "FLOOR_URL="+floor.URL, "E2B_API_URL="+url, "E2B_SANDBOX_URL="+url, "E2B_API_KEY="+strings.TrimSpace(string(key)))
+	cmd.Env = append(cmd.Env, "FLOOR_URL="+floor.URL, "E2B_API_URL="+url, "E2B_SANDBOX_URL="+url, "E2B_API_KEY="+key)
 	m.reportE2B(found[map[string][]float64](cmd))
 }
 
@@ -58,6 +58,12 @@ func (m *machine) serveAPI() (url string, stop func(), err error) {
 	}
 	go io.Copy(os.Stderr, r)
 	return url, stop, nil
+}
+
+// token returns the key of demesne serve's own caller.
+func (m *machine) token() (string, error) {
+	key, err := os.ReadFile(m.dir + "/h/.demesne/server/token")
+	return strings.TrimSpace(string(key)), err
 }
 
 // answerAtOnce answers the SDK's calls as demesne does, with the same headers, and does nothing.

@@ -32,6 +32,7 @@ type machine struct {
 	live            int  // sandboxes of part thousands
 	asRoot          bool // part thousands runs as root
 	env             []string
+	group           *os.File // control group (version 2) of commands; nil: this process's own
 	rows            []row
 	bounds          []bound
 	table           comparison
@@ -117,6 +118,9 @@ func (m *machine) command(argv ...string) *exec.Cmd {
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + m.dir + "/h", "XDG_RUNTIME_DIR=" + m.dir + "/r", "DEMESNE_IMAGE_STORE=" + m.dir + "/i"}
 	cmd.Env = append(cmd.Env, m.env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // the load ends when the bench is killed
+	if m.group != nil {
+		cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, int(m.group.Fd())
+	}
 	if m.uid >= 0 {
 		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(m.uid), Gid: uint32(m.uid)}
 	}

@@ -84,11 +84,9 @@ func (u *uploader) prepare() error {
 			return err
 		}
 	}
-	key, err := os.ReadFile(u.dir + "/h/.demesne/server/token")
-	if err != nil {
+	if u.key, err = u.machine.token(); err != nil {
 		return err
 	}
-	u.key = strings.TrimSpace(string(key))
 	var rest struct{ ID string }
 	if err := u.call(http.MethodPost, "/v1/sandboxes", []byte(`{"image":"host"}`), &rest); err != nil {
 		return err
