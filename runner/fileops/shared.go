@@ -15,7 +15,7 @@ import (
 type Shared struct{ slots []byte }
 
 const (
-	slots      = 4
+	slots      = 16 // with 4, each side waits for the other where both share a processor with a third program
 	sharedSize = slots * chunkMost
 	sharedBit  = 1 << 31
 	taken      = '\x06'

@@ -47,7 +47,7 @@ func serveShared(in, out, memory *os.File) { Serve(in, out, memory) }
 // TestShared sends long files through shared memory, in pieces of several sizes. One that breaks off changes nothing.
 func TestShared(t *testing.T) {
 	d := t.TempDir()
-	content := bytes.Repeat([]byte("0123456789abcde"), 300_000) // no multiple of a slot
+	content := bytes.Repeat([]byte("0123456789abcde"), 600_000) // no multiple of a slot
 	for _, size := range []int{longPut - 1, longPut, longPut + 1, longPut + sharedSize, len(content)} {
 		for _, pieces := range []int{7000, 1 << 20} {
 			path := d + "/new"
