@@ -31,8 +31,8 @@ func groups() []group {
 		{"Run", "trust", one(server.Trust)},
 		{"Sandboxes", "create exec", func() []app.Verb { return []app.Verb{run.Create(), run.Exec()} }},
 		{"Sandboxes", "ssh", one(server.SSH)},
-		{"Sandboxes", "ls inspect stop rm attach cp", func() []app.Verb {
-			return []app.Verb{sandbox.List(), sandbox.Inspect(), sandbox.Stop(), sandbox.Remove(), run.Attach(), sandbox.Copy()}
+		{"Sandboxes", "ls inspect limits stop rm attach cp", func() []app.Verb {
+			return []app.Verb{sandbox.List(), sandbox.Inspect(), sandbox.Limits(), sandbox.Stop(), sandbox.Remove(), run.Attach(), sandbox.Copy()}
 		}},
 		{"Sandboxes", "fork snapshot diff", sandbox.Forks},
 		{"Sandboxes", "commit", one(image.Commit)},

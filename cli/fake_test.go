@@ -180,7 +180,13 @@ func (bare) Userns() (*client.Userns, error) {
 	return &client.Userns{Key: "bare", Enter: start}, nil
 }
 
-func (bare) ChangeLimits(context.Context, runner.LimitChange) error { return nil }
+func (bare) ChangeLimits(_ context.Context, c runner.LimitChange) error {
+	if c.Sandbox != "bare-1" {
+		return ipc.Errorf(ipc.CodeNoSuchSandbox, "change limits of %q: no such sandbox", c.Sandbox)
+	}
+	fmt.Fprintf(os.Stderr, "limits %+v\n", c.Limits)
+	return nil
+}
 
 func (bare) ChangeEgress(_ context.Context, c runner.EgressChange) error {
 	if c.Sandbox != "bare-1" {

@@ -15,7 +15,8 @@ func programHabits() map[string]string {
 		"image": "demesne images lists images",
 		"load":  "demesne pull docker-archive:FILE copies an archive into the store; demesne import makes an image of a root filesystem",
 		"prune": clean, "system": clean, "remove": clean, "delete": clean, "network": allow, "volume": "demesne run --workspace DIR or --mount DIR",
-		"info": "demesne check reports what this machine supports", "doctor": "demesne check reports what this machine supports",
+		"update": "demesne limits --memory SIZE ID changes limits of a running sandbox",
+		"info":   "demesne check reports what this machine supports", "doctor": "demesne check reports what this machine supports",
 		"shell": "demesne run -it -- bash, or demesne exec -it ID -- bash", "sh": "demesne run -it -- sh",
 	}
 }

@@ -391,3 +391,26 @@ func limitOf(t *testing.T, p report, name string) limit {
 	t.Errorf("the receipt has no %s", name)
 	return limit{}
 }
+
+// TestLimitsVerb checks that a limit which a person changes holds for the next command of a running sandbox.
+func TestLimitsVerb(t *testing.T) {
+	b := newBox(t)
+	id := b.create("--memory", "1g", "--pids", "300")
+	limits := func(flag string) result { return b.demesne("limits", "--cpus", "1", flag, id) }
+	for flag, want := range map[string]string{"--pids=301": "301 is above 300", "--memory=none": "cannot be removed"} {
+		if r := limits(flag); r.code != 125 || !strings.Contains(r.stderr, want) {
+			t.Errorf("%s: %+v", flag, r)
+		}
+	}
+	for _, step := range []struct {
+		memory string
+		killed bool
+	}{{"900m", false}, {"64m", true}} { // the last one may end the sandbox
+		if r := limits("--memory=" + step.memory); r.code != 0 || r.stdout+r.stderr != "" {
+			t.Fatalf("%+v", r)
+		}
+		if r := b.demesne("exec", id, "--", "python3", "-c", "len(b'x' * int(3e8))"); (r.code == 0) == step.killed {
+			t.Errorf("300 MB in %s: %+v", step.memory, r)
+		}
+	}
+}

@@ -216,3 +216,29 @@ func TestEscapeM3Outputs(t *testing.T) {
 	}
 	c.must("sandbox_destroy", args{"sandbox_id": box})
 }
+
+// TestMCPCall calls tools from a shell: texts and JSON as arguments, a failure of a tool, and what sandboxes print.
+func TestMCPCall(t *testing.T) {
+	b := newBox(t)
+	call := func(words ...string) result { return b.demesne(append([]string{"mcp", "call"}, words...)...) }
+	r := call("sandbox_script", `command=printf 'a=%s \033[31m' "$A"; exit 3`, `env:={"A": "b=c"}`, "timeout_seconds:=60")
+	if r.code != 0 || !strings.HasPrefix(r.stdout, "exit_code: 3\n") || !strings.Contains(r.stdout, "\na=b=c ?[31m") || r.stderr != "" {
+		t.Errorf("%+v", r)
+	}
+	r = call("--json", "--tools", "code", "execute_code", "language=python", "code=print(6 * 7)")
+	var got struct {
+		StructuredContent struct{ Stdout string }
+	}
+	if err := json.Unmarshal([]byte(r.stdout), &got); err != nil || r.code != 0 || got.StructuredContent.Stdout != "42\n" {
+		t.Errorf("%v: %+v", err, r)
+	}
+	for want, words := range map[string][]string{
+		`demesne-mcp: required argument "command" not found`: {"sandbox_script"}, "tool 'execute_code' not found": {"execute_code"}, "needs a tool": {},
+		`argument "limits": not JSON: "x"`: {"sandbox_script", "limits:=x"}, "hint: such as command='ls -l' or ": {"sandbox_script", "ls"},
+		"demesne-mcp: the tool failed": {"--json", "sandbox_script"}, "unknown": {"--nowhere"},
+	} {
+		if r := call(words...); r.code == 0 || !strings.Contains(r.stderr, want) {
+			t.Errorf("%q: %+v", words, r)
+		}
+	}
+}

@@ -131,6 +131,9 @@ func TestMCPWeb(t *testing.T) {
 		c := n.mcp()
 		c.webPages(t, &asked)
 		c.webRefused(n)
+		if r := n.demesne("mcp", "call", "fetch_webpage", "url=https://page.test/wrong"); r.code != 0 || !strings.Contains(r.stdout, "café"[:3]+"\uFFFD [31mred\n") {
+			t.Errorf("by a shell: %+v", r)
+		}
 	})
 }
 

@@ -24,8 +24,8 @@ func MCP(wrap func(*app.App, []string) (int, error)) app.Verb {
 	return app.Verb{
 		Command: cmdline.Command{
 			Name: "mcp", Usage: []string{"[--tools SET] [--http ADDR|unix:PATH [--token-file FILE] [--host NAME]…]", "install [--print] [--project] [--env NAME[=VALUE]]… [--tools SET] CLIENT", "uninstall [--project] CLIENT",
-				"wrap [run's flags] [--] CMD [ARG…]", "wrap --client CLIENT [run's flags] SERVER"},
-			Summary: "serve MCP tools, add the server to a client, or sandbox another server",
+				"call [--tools SET] [--json] TOOL [NAME=TEXT | NAME:=JSON]…", "wrap [run's flags] [--] CMD [ARG…]", "wrap --client CLIENT [run's flags] SERVER"},
+			Summary: "serve MCP tools, call one, add the server to a client, or sandbox another server",
 			About: `Serves MCP tools with which agents run commands in sandboxes: on stdin and stdout, or over HTTP at /mcp. The
 program demesne-mcp does the same, with the same flags.
 
@@ -36,6 +36,9 @@ exists keeps its variables, arguments and timeout. --print shows a new entry ins
 project in the working directory, such as .mcp.json. uninstall removes the entry. CLIENT is claude-code, codex, cursor,
 vscode, opencode, claude-desktop, gemini-cli, windsurf or zed.
 
+call calls one tool of this server, and prints its text, or with --json the whole result. NAME:=JSON is an argument that is
+not a text. It exits 1 if the tool failed. Sandboxes and jobs outlive it; sessions of code do not.
+
 wrap runs CMD, an MCP server of another vendor, in a one-shot sandbox, and forwards its messages. It takes the flags of
 demesne run. The server's own requests to the client are refused without --allow-requests. Servers that npx, uvx, bunx or pipx start may reach package registries unless a flag says otherwise; all
 others have no network. With --client, wrap changes the entry SERVER in the client's configuration, so that the client
@@ -45,10 +48,11 @@ starts that server in a sandbox.`,
 				{Says: "show the entry for Codex", Line: "demesne mcp install --print codex"},
 				{Says: "add the server to a project, with two settings", Line: "demesne mcp install --project --tools files --env DEMESNE_MAX_MEMORY=2g claude-code"},
 				{Says: "serve HTTP clients of this machine", Line: "demesne mcp --http 127.0.0.1:8765"},
+				{Says: "read a page of the web", Line: "DEMESNE_ALLOWED_DOMAINS=example.com demesne mcp call --tools web fetch_webpage url=https://example.com/"},
 				{Says: "let a server of another vendor see one directory", Line: "demesne mcp wrap --in ~/notes -- npx -y some-mcp-server /in/notes"},
 				{Says: "have Cursor start its server notes in a sandbox", Line: "demesne mcp wrap --client cursor --in ~/notes notes"},
 			},
-			Words: append([]string{"install", "uninstall", "wrap"}, install.Names()...), Raw: true,
+			Words: append([]string{"install", "uninstall", "call", "wrap"}, install.Names()...), Raw: true,
 			Topics: []cmdline.Topic{install.ServerEnvironment()},
 		},
 		New: func(a *app.App) app.Options { return &mcpOptions{App: a, wrap: wrap} },

@@ -3,6 +3,7 @@
 //	demesne-mcp                       stdio, as clients start it
 //	demesne-mcp --http 127.0.0.1:8765 streamable HTTP at /mcp
 //	demesne-mcp --http unix:PATH      the same on a socket that only its owner can reach
+//	demesne-mcp call TOOL NAME=TEXT   calls one tool, and prints its text
 //	demesne-mcp job ID                runs a background job; the server starts it
 //	demesne-mcp run ID                the same for a run of demesne serve
 //
@@ -50,8 +51,15 @@ func run(args []string, in io.ReadCloser, out io.WriteCloser, errs io.Writer) in
 		return report(errs, toolbackend.AttendRun(ctx, args[1]))
 	}
 	o := &install.ServerOptions{}
-	line := install.ServerCommand(o)
-	err := parse(line, o, args)
+	line, serve := install.ServerCommand(o), func() error { return serve(ctx, o, in, out) }
+	var err error
+	if len(args) > 0 && args[0] == "call" {
+		c := &calling{}
+		line = c.command()
+		serve, err = c.parse(ctx, line, args[1:], out)
+	} else {
+		err = parse(line, o, args)
+	}
 	switch {
 	case errors.Is(err, cmdline.ErrHelp):
 		io.WriteString(out, line.Help(cmdline.TerminalOf(os.Stdout, os.LookupEnv).Width()))
@@ -63,7 +71,7 @@ func run(args []string, in io.ReadCloser, out io.WriteCloser, errs io.Writer) in
 		report(errs, err)
 		return exitUsage
 	}
-	return report(errs, serve(ctx, o, in, out))
+	return report(errs, serve())
 }
 
 // exitUsage is the exit code for a wrong command line.
