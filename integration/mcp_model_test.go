@@ -103,7 +103,7 @@ func TestMCPListing(t *testing.T) {
 // the command line's sandboxes are out of reach.
 func TestMCPSandboxesSet(t *testing.T) {
 	b := newBox(t)
-	b.extra = append(b.extra, "DEMESNE_TOOLS=sandboxes")
+	b.extra = append(b.extra, "DEMESNE_TOOLS=sandboxes", "DEMESNE_MAX_PIDS=600")
 	theirs := b.create("--name", "theirs")
 	c := b.mcp()
 	id := c.must("sandbox_create", args{"ttl_seconds": 3600, "name": "one"}).field("sandbox_id")
@@ -120,7 +120,7 @@ func TestMCPSandboxesSet(t *testing.T) {
 		t.Errorf("the copy: %v", r.Fields)
 	}
 	for tool, a := range map[string]args{
-		"sandbox_fork": {"sandbox_id": theirs},
+		"sandbox_fork": {"sandbox_id": theirs}, "sandbox_limits": {"sandbox_id": theirs, "limits": args{"memory": 64 << 20}},
 		"sandbox_copy": {"sandbox_id": theirs, "src": "/etc/passwd", "to_sandbox_id": "one", "dst": "/tmp/x"},
 	} {
 		if r := c.call(tool, a); !r.IsError || !strings.Contains(r.Text, "attach to sandbox "+theirs) {
@@ -129,6 +129,15 @@ func TestMCPSandboxesSet(t *testing.T) {
 	}
 	if r := c.call("sandbox_copy", args{"sandbox_id": "one", "src": "/var/tmp/g", "to_sandbox_id": theirs, "dst": "/tmp/x"}); !r.IsError || !strings.Contains(r.Text, theirs) {
 		t.Errorf("into the command line's: %+v", r)
+	}
+	c.must("sandbox_limits", args{"sandbox_id": "two", "limits": args{"memory": 100 << 20, "cpus": 1}})
+	if r := b.demesne("inspect", "two"); !strings.Contains(r.stdout, "100.0 MiB") {
+		t.Errorf("after a change of its limits: %+v", r)
+	}
+	for want, l := range map[string]args{"1024 is more than 600, the ceiling (DEMESNE_MAX_PIDS)": {"pids": 1024}, "disk and files cannot change": {"disk": 1 << 20}, "one of memory": {}, "positive": {"cpus": -1}} {
+		if r := c.call("sandbox_limits", args{"sandbox_id": "two", "limits": l}); !r.IsError || !strings.Contains(r.Text, want) {
+			t.Errorf("%v: %+v", l, r)
+		}
 	}
 	for _, name := range []string{"one", "two"} {
 		c.must("sandbox_destroy", args{"sandbox_id": name})

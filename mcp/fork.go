@@ -93,3 +93,35 @@ func (c *call) copyAcross() (*sdk.CallToolResult, error) {
 	}
 	return copyResult(fmt.Sprintf("copied: %s -> %s", src, dst), did), nil
 }
+
+func limitsTool() tool {
+	return tool{
+		name:        "sandbox_limits",
+		description: "Change memory, cpus or pids of a sandbox that runs. Others stay as they are, and pids cannot rise above the first value.",
+		in:          arguments(boxField, limitsAlso.must()),
+		hints:       hints{destructive: true, idempotent: true},
+		handle:      (*call).changeLimits,
+	}
+}
+
+// changeLimits changes limits of a live sandbox, within the ceilings of new ones.
+func (c *call) changeLimits() (*sdk.CallToolResult, error) {
+	id, err := c.args.required("sandbox_id")
+	if err != nil {
+		return nil, err
+	}
+	asked, err := c.limits()
+	if err != nil {
+		return nil, err
+	}
+	if asked == (runner.Limits{}) {
+		return nil, fmt.Errorf("limits: one of memory, cpus and pids is required")
+	}
+	if _, _, err := granted(c.opts.Policy, asked); err != nil {
+		return nil, err
+	}
+	if err := c.engine.ChangeLimits(c.ctx, id, asked); err != nil {
+		return nil, err
+	}
+	return answer("changed: "+id, nil), nil
+}

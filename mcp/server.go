@@ -244,7 +244,7 @@ var toolSets = []struct {
 	{setFiles, func(s *Server) []tool {
 		return []tool{s.read(), s.write(), s.edit(), s.list(), s.glob(), s.grep()}
 	}},
-	{setSandboxes, func(s *Server) []tool { return append([]tool{forkTool(), copyTool()}, s.buildTools()...) }},
+	{setSandboxes, func(s *Server) []tool { return append([]tool{forkTool(), copyTool(), limitsTool()}, s.buildTools()...) }},
 	{setCode, (*Server).codeTools},
 	{setWeb, (*Server).webTools},
 	{setBrowser, (*Server).browserTools},

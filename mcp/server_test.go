@@ -115,6 +115,7 @@ func (d *desk) Fork(_ context.Context, id, name string) (*session.Created, error
 	d.forked = append(d.forked, id, name)
 	return &session.Created{ID: "f1", OutputDir: "/o/f1", Told: d.told}, d.fail
 }
+func (d *desk) ChangeLimits(context.Context, string, runner.Limits) error { return d.fail }
 func (d *desk) CopyBetween(ctx context.Context, id, src, to, dst string, w session.Callbacks) (session.Copied, error) {
 	d.moves(ctx, w)
 	d.copied = append(d.copied, id, src, to, dst)

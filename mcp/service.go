@@ -6,6 +6,7 @@ import (
 
 	"demesne/agents"
 	"demesne/kernels/code"
+	"demesne/runner"
 	"demesne/runner/files"
 	"demesne/session"
 )
@@ -35,6 +36,8 @@ type Service interface {
 	List(ctx context.Context) (*session.Listing, error)
 	// Fork copies a persistent sandbox. An empty name means none.
 	Fork(ctx context.Context, id, name string) (*session.Created, error)
+	// ChangeLimits changes the limits of a live sandbox that are not zero in l.
+	ChangeLimits(ctx context.Context, id string, l runner.Limits) error
 	// CopyBetween copies src in one sandbox to dst in another.
 	CopyBetween(ctx context.Context, id, src, toID, dst string, w session.Callbacks) (session.Copied, error)
 	// Status, Wait and Cancel return ErrNoJob for an unknown id. Wait returns the job when it has ended or after

@@ -17,7 +17,7 @@ func withFiles(o *Options) { o.Sets = []string{"files"} }
 // TestToolSets checks that the tools of an optional set are offered only if the set is selected.
 func TestToolSets(t *testing.T) {
 	for want, change := range map[int]func(*Options){
-		13: func(*Options) {}, 19: withFiles, 15: func(o *Options) { o.Sets = []string{"sandboxes"} }, 59: func(o *Options) { o.Sets, o.Browse = ToolSets(), browses },
+		13: func(*Options) {}, 19: withFiles, 16: func(o *Options) { o.Sets = []string{"sandboxes"} }, 60: func(o *Options) { o.Sets, o.Browse = ToolSets(), browses },
 	} {
 		s, _ := serverFor(t, &desk{}, change)
 		list, err := client(t, s, nil).ListTools(t.Context(), nil)

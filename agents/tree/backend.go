@@ -377,6 +377,9 @@ func (children) Fork(context.Context, string, string) (*session.Created, error) 
 	return nil, errNotInside
 }
 
+// ChangeLimits is not available inside a sandbox.
+func (children) ChangeLimits(context.Context, string, runner.Limits) error { return errNotInside }
+
 // CopyBetween is not available inside a sandbox.
 func (children) CopyBetween(context.Context, string, string, string, string, session.Callbacks) (session.Copied, error) {
 	return session.Copied{}, errNotInside

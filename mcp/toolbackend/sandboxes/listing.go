@@ -115,6 +115,13 @@ func (f *Sandboxes) Fork(ctx context.Context, id, name string) (*session.Created
 	}, nil
 }
 
+// ChangeLimits changes limits of a live sandbox.
+func (f *Sandboxes) ChangeLimits(ctx context.Context, id string, l runner.Limits) error {
+	return Attached(id, f.With(ctx, func(eng session.Engine) error {
+		return eng.ChangeLimits(ctx, runner.LimitChange{Sandbox: id, Limits: l})
+	}))
+}
+
 // CopyBetween copies src in one sandbox to dst in another.
 func (f *Sandboxes) CopyBetween(ctx context.Context, id, src, toID, dst string, w session.Callbacks) (session.Copied, error) {
 	defer f.holding(id)()
