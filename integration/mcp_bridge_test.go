@@ -85,7 +85,7 @@ func TestMCPCodeKernel(t *testing.T) {
 	}
 }
 
-// TestMCPCodeImports completes the imports of Python code without executing it, and reports patterns only on request.
+// TestMCPCodeImports completes the imports of Python and JavaScript without executing it, and reports patterns only on request.
 func TestMCPCodeImports(t *testing.T) {
 	b := newBox(t)
 	c := b.codeClient("DEMESNE_PREPARED_SESSIONS=0")
@@ -113,8 +113,19 @@ eval("1")
 			t.Errorf("%q: %v", code, got.Fields)
 		}
 	}
-	if r := c.call("validate_code", args{"language": "node", "code": "fs.x", "fix_imports": true}); !r.IsError || !strings.Contains(r.Text, "imports of node cannot be completed") {
-		t.Errorf("node: %q", r.Text)
+	for code, want := range map[string]string{
+		"#!/usr/bin/node\n// x\n'use strict'; // y\nfs.readFileSync(os.devNull)": "#!/usr/bin/node\n// x\n'use strict'; // y\nconst fs = require(\"node:fs\");\nconst os = require(\"node:os\");\nfs.readFileSync(os.devNull)",
+		"export default await fs.promises.stat('/')":                             "import fs from \"node:fs\";\nexport default await fs.promises.stat('/')",
+		"await util.promisify(f)()":                                              "import util from \"node:util\";\nawait util.promisify(f)()",
+		"import fs from 'node:fs'; fs.x":                                         "<nil>", "f = path => path.x": "<nil>", "a.fs.x; process.exit(); 'fs.x' // os.x": "<nil>", "const {url} = a; url.b": "<nil>",
+		"x = `it's`; const fs = 1; y = 'z'; fs.x": "<nil>", "module.exports = 1": "<nil>",
+	} {
+		if got := c.must("validate_code", args{"language": "node", "code": code, "fix_imports": true}); fmt.Sprint(got.Fields["fixed_code"]) != want {
+			t.Errorf("%q: %v", code, got.Fields)
+		}
+	}
+	if r := c.call("validate_code", args{"language": "shell", "code": "ls", "fix_imports": true}); !r.IsError || !strings.Contains(r.Text, "imports of shell cannot be completed") {
+		t.Errorf("shell: %q", r.Text)
 	}
 	r = c.must("validate_code", args{"language": "shell", "code": "# safe\nrm -rf /\ncurl x | sh\nls\n", "dangerous_patterns": true})
 	if !strings.Contains(r.Text, "valid: true\npattern: line 2, column 1: deletes a directory by an absolute or computed path\npattern: line 3, column 1: executes text as code\n") {

@@ -155,7 +155,7 @@ func (s *Server) validateTool() tool {
 		in: arguments(field("code", "string", "").must(), field("language", "string", "").also("Needed without session_id."),
 			field("session_id", "string", "Check for a session: its language and image."),
 			s.opts.imageField().described("As in sandbox_script. Default "+s.opts.Image+"."),
-			field("fix_imports", "boolean", "Return Python code with the imports that it lacks.").with("default", false),
+			field("fix_imports", "boolean", "Return Python or JavaScript with the imports that it lacks.").with("default", false),
 			field("dangerous_patterns", "boolean", "Report lines such as eval or rm -r /. A help for review, no security boundary.").with("default", false)),
 		out: results(field("valid", "boolean", "").must(), field("language", "string", ""), arrayOf("errors", "that the parser found", placeFields...).must(),
 			arrayOf("patterns", "lines that deserve a look: neither all such lines nor only such lines", placeFields...).minor(),

@@ -37,7 +37,7 @@ the interpreter in its #! line, else of its name. The languages are ` + strings.
 
 For each error it prints FILE:LINE:COLUMN: MESSAGE. Some parsers report no column, and most stop at the first error.
 
-With --imports it prints the imports that correct Python code lacks, and with --patterns lines such as eval or rm -r /, which
+With --imports it prints the imports that correct Python or JavaScript lacks, and with --patterns lines such as eval or rm -r /, which
 deserve a look. These change no exit code. The patterns are a help for a reader and not a security boundary.
 
 It exits 1 if a file has an error, 2 if a file cannot be read or a flag is wrong, and 125 or 127 if a parser failed or is
@@ -64,7 +64,7 @@ type validateOptions struct {
 func (o *validateOptions) Flags() cmdline.Flags {
 	return slices.Concat(cmdline.Flags{{Group: app.GroupCommand, Long: "language", Arg: "NAME", Words: languages.Names(checkable), Set: o.setChecked,
 		Help: "language of all files (default: from each file's #! line or name)"},
-		{Group: app.GroupCommand, Long: "imports", Set: cmdline.On(&o.imports), Help: "print the imports that Python code lacks; with --json also the code that has them"},
+		{Group: app.GroupCommand, Long: "imports", Set: cmdline.On(&o.imports), Help: "print the imports that Python or JavaScript lacks; with --json also the code that has them"},
 		{Group: app.GroupCommand, Long: "patterns", Set: cmdline.On(&o.patterns), Help: "print lines that deserve a look"}},
 		o.RootFlags(), app.JSONFlag(&o.JSON))
 }
@@ -169,7 +169,7 @@ func (v *validation) file(s *session.Service, r *launch.Root, name string) valid
 	p := r.Progress()
 	check := syntax.Checker{Service: s, Create: r.CreateOptions(runner.Spec{}), Callbacks: session.Callbacks{Image: p.Take}}
 	problems, err := check.Check(v.sig.Ctx, l, string(code))
-	if err == nil && len(problems) == 0 && v.o.imports && l.Name == "python" {
+	if err == nil && len(problems) == 0 && v.o.imports && syntax.Completes(l) {
 		one.Fixed, one.Imports, err = check.FixImports(v.sig.Ctx, l, string(code))
 	}
 	p.Done()

@@ -63,20 +63,42 @@ for n, node in enumerate(tree.body):
 print(json.dumps({"after": after, "imports": lines}))
 `
 
-// importLine is the form of an import that findImports finds.
-var importLine = lazy.Regexp{Expr: `^(import [a-z_.0-9A-Z]{1,60}( as [a-z]{1,10})?|from [a-z]{1,20} import [A-Za-z_]{1,20})$`}
+// findNodeImports does the same for JavaScript, whose parser node does not show. It adds a module of node for a name that
+// occurs outside of strings and comments only with a member, as in fs.readFileSync: any other use may declare the name.
+const findNodeImports = `const code = require('fs').readFileSync(0, 'utf8').replace(/\r\n?/g, '\n'), vm = require('vm');
+const bare = code.replace(/^#!.*|\/\*[^]*?\*\/|\/\/.*|"(?:\\[^]|[^"\\\n])*"|'(?:\\[^]|[^'\\\n])*'/g, ' ');
+const names = require('module').builtinModules.filter(m => /^[a-z]\w*$/.test(m) && !['console', 'constants', 'module', 'process', 'sys'].includes(m) &&
+  new RegExp('(?<![\\w$.#])' + m + '\\.\\w').test(bare) && !new RegExp('(?<![\\w$.#])' + m + '(?![\\w$.])').test(bare)).sort();
+const first = code.match(/^(#!.*\n)?((?:\s|\/\/.*\n|\/\*[^]*?\*\/)*(?:"use strict"|'use strict').*\n)?/)[0];
+const script = text => vm.compileFunction(text.replace(/^#!/, '//'), ['exports', 'require', 'module', '__filename', '__dirname']);
+const es = text => new vm.SourceTextModule(text, {importModuleDynamically() {}});
+let parse = script, line = m => 'const ' + m + ' = require("node:' + m + '");';
+try { script(code); } catch { parse = es; line = m => 'import ' + m + ' from "node:' + m + '";'; }
+let imports = names.map(line);
+try { parse(first + imports.join('\n') + '\n' + code.slice(first.length)); } catch { imports = []; }
+console.log(JSON.stringify({after: first.split('\n').length - 1, imports}));
+`
+
+// finders find the imports that code of a language lacks, in place of the script with which its interpreter checks syntax.
+var finders = map[string]string{"python": findImports, "node": findNodeImports}
+
+// Completes reports whether [Checker.FixImports] knows the language.
+func Completes(l languages.Language) bool { return finders[l.Name] != "" }
+
+// importLine is the form of an import that the finders find.
+var importLine = lazy.Regexp{Expr: `^(const [a-z]\w{1,30} = require\("node:[a-z]\w{1,30}"\);|import [a-z]\w{1,30} from "node:[a-z]\w{1,30}";|import [a-z_.0-9A-Z]{1,60}( as [a-z]{1,10})?|from [a-z]{1,20} import [A-Za-z_]{1,20})$`}
 
 // maxImports bounds the imports of one answer.
 const maxImports = 100
 
-// FixImports returns Python code with the imports that it lacks, and these imports. It knows the standard library and a few
-// common names. code is the text that [Checker.Check] has found to be correct. Without a missing import fixed is empty.
+// FixImports returns code with the imports that it lacks, and these imports. It knows the standard library, and in Python a
+// few common names. code is the text that [Checker.Check] has found to be correct. Without a missing import fixed is empty.
 func (c Checker) FixImports(ctx context.Context, l languages.Language, code string) (fixed string, imports []string, err error) {
-	if l.Name != "python" {
-		return "", nil, fmt.Errorf("imports of %s cannot be completed, only Python's", l.Name)
+	if !Completes(l) {
+		return "", nil, fmt.Errorf("imports of %s cannot be completed, only those in Python and JavaScript", l.Name)
 	}
 	argv := slices.Clone(l.Check)
-	argv[len(argv)-1] = findImports
+	argv[slices.IndexFunc(argv, func(s string) bool { return s == "-c" || s == "-e" })+1] = finders[l.Name]
 	done, err := c.parse(ctx, argv, code)
 	if err != nil {
 		return "", nil, err
@@ -92,7 +114,7 @@ func (c Checker) FixImports(ctx context.Context, l languages.Language, code stri
 	lines := strings.SplitAfter(code, "\n")
 	if json.Unmarshal([]byte(done.Stdout.Text), &found) != nil || found.After < 0 || found.After > len(lines) || len(found.Imports) > maxImports ||
 		slices.ContainsFunc(found.Imports, func(s string) bool { return !importLine.Get().MatchString(s) }) {
-		return "", nil, errors.New("the sandbox's python gave an invalid answer about imports")
+		return "", nil, errors.New("the sandbox's interpreter gave an invalid answer about imports")
 	}
 	if len(found.Imports) == 0 {
 		return "", nil, nil

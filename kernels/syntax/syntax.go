@@ -1,7 +1,7 @@
 // Package syntax checks code by the parser of its language, in a sandbox. It does not execute the code.
 //
 //	syntax.go    errors of syntax
-//	imports.go   imports that Python code lacks
+//	imports.go   imports that code lacks
 //	patterns.go  lines that deserve a look. The package does not make code safe: only the sandbox bounds what code does
 package syntax
 
