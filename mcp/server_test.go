@@ -426,21 +426,24 @@ func TestSignsOfLife(t *testing.T) {
 	meta := func(more string) string {
 		return `{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}` + more + `}`
 	}
-	for _, c := range []struct{ meta, want string }{
-		{`{}`, `"method":"ping"`},
-		{meta(`,"io.modelcontextprotocol/logLevel":"info"`), ` elapsed: running (5 bytes of output)\nhalf\n","level":"info","logger":"demesne.call"}}`},
-		{meta(`,"io.modelcontextprotocol/logLevel":"error"`), ""},
-		{meta(``), ""},
-		{meta(`,"progressToken":7`), ` elapsed: running (5 bytes of output)\nhalf\n","progress":`},
+	for _, c := range []struct {
+		meta, want string
+		nested     bool // the caller is an agent in a sandbox
+	}{
+		{meta: `{}`, want: `"method":"ping"`}, {meta: `{}`, want: ` elapsed: running (5 bytes of output)\nhalf\n","progress":`, nested: true},
+		{meta: meta(`,"progressToken":7`), want: ` elapsed: running (5 bytes of output)\nhalf\n","progress":`, nested: true},
+		{meta: meta(`,"io.modelcontextprotocol/logLevel":"info"`), want: ` elapsed: running (5 bytes of output)\nhalf\n","level":"info","logger":"demesne.call"}}`},
+		{meta: meta(`,"io.modelcontextprotocol/logLevel":"error"`)}, {meta: meta(``)},
+		{meta: meta(`,"progressToken":7`), want: ` elapsed: running (5 bytes of output)\nhalf\n","progress":`},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			d := &desk{hold: make(chan struct{})}
-			s, _ := serverFor(t, d)
+			s, _ := serverFor(t, d, func(o *Options) { o.Nested = c.nested })
 			in, w := io.Pipe()
 			var out writer
 			done := make(chan error)
 			go func() { done <- s.ServeStdio(t.Context(), in, &out) }()
-			io.WriteString(w, hello+`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"sandbox_script","arguments":{"command":"x"},"_meta":`+c.meta+`}}`+"\n")
+			io.WriteString(w, hello+`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"sandbox_script","arguments":{"command":"x","name":"n"},"_meta":`+c.meta+`}}`+"\n")
 			time.Sleep(5 * s.opts.Heartbeat) // of the fake clock
 			close(d.hold)
 			w.Close()

@@ -10,9 +10,15 @@ import (
 // pipes is a listener for connections that a test makes.
 type pipes chan net.Conn
 
-func (p pipes) Accept() (net.Conn, error) { return <-p, nil }
-func (pipes) Close() error                { return nil }
-func (pipes) Addr() net.Addr              { return nil }
+func (p pipes) Accept() (net.Conn, error) {
+	if c, ok := <-p; ok {
+		return c, nil
+	}
+	return nil, net.ErrClosed
+}
+
+func (p pipes) Close() error { close(p); return nil }
+func (pipes) Addr() net.Addr { return nil }
 
 // TestLingering checks that a server without clients ends, and that one with a client does not.
 func TestLingering(t *testing.T) {

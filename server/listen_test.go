@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"os"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
 // TestListenUnix checks that a socket with a live server is not taken over, and that a stale one is.
@@ -77,4 +79,26 @@ func TestServeEnds(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
+}
+
+// TestServeEndsInTime checks that a request which does not end delays the end of the server by 5 seconds, and no more.
+func TestServeEndsInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := make(pipes, 1)
+		client, at := net.Pipe()
+		l <- at
+		ctx, end := context.WithCancel(t.Context())
+		h := func(_ http.ResponseWriter, r *http.Request) { end(); <-r.Context().Done() }
+		go io.WriteString(client, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+		began := time.Now()
+		if err := Serve(ctx, l, http.HandlerFunc(h), nil, log.Default()); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(began); took != endTime {
+			t.Errorf("the server ended after %v", took)
+		}
+		if _, err := client.Read(make([]byte, 1)); err != io.EOF {
+			t.Errorf("the connection: %v", err)
+		}
+	})
 }
