@@ -31,7 +31,16 @@ func about[T any](f Files, ctx context.Context, verb, path string, in any) (*T, 
 // Download returns the content of a file of any size. The caller closes it. If the server cannot read the file to its end,
 // the reader ends with another error than io.EOF.
 func (f Files) Download(ctx context.Context, path string) (io.ReadCloser, error) {
-	resp, err := f.send(ctx, http.MethodGet, at(f.sandbox, "/files/raw"), query{"path": path}, nil)
+	return f.bytes(ctx, "/files/raw", path)
+}
+
+// Archive returns a file or directory as a tar, without its links. The caller closes it.
+func (f Files) Archive(ctx context.Context, path string) (io.ReadCloser, error) {
+	return f.bytes(ctx, "/files/archive", path)
+}
+
+func (f Files) bytes(ctx context.Context, route, path string) (io.ReadCloser, error) {
+	resp, err := f.send(ctx, http.MethodGet, at(f.sandbox, route), query{"path": path}, nil)
 	if err != nil {
 		return nil, fmt.Errorf("read file: %w", err)
 	}

@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"archive/tar"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -139,6 +140,21 @@ func (c rest) files(t *testing.T) {
 	c.do(at+"read", `{"path":"broken"}`, 404, `"code":404`)
 	c.do(at+"read", `{"path":"pipe"}`, 400, `"code":400`)
 	c.do(at+"list", `{}`, 200, `"type":"link"`)
+	c.do("GET /v1/sandboxes/web/files/archive?path=nowhere", "", 404, `"code":404`)
+	var names []string
+	for r := tar.NewReader(strings.NewReader(c.do("GET /v1/sandboxes/web/files/archive?path=.", "", 200, ""))); ; {
+		h, err := r.Next()
+		if err != nil {
+			if err != io.EOF {
+				t.Errorf("the archive: %v", err)
+			}
+			break
+		}
+		names = append(names, fmt.Sprint(h.Name, h.Size))
+	}
+	if fmt.Sprint(names) != "[workspace/0 workspace/big16777216 workspace/n/0 workspace/n/a.txt10]" { // without the link and the pipe
+		t.Errorf("the archive has %q", names)
+	}
 	c.do("GET /v1/sandboxes/web/changes", "", 200, `{"path":"/workspace/n/a.txt","kind":"A"}`)
 	c.do(at+"write", `{"path":"n/a.txt","content":"kept"}`, 200, `"size":4`)
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path"
 	"path/filepath"
@@ -18,9 +19,10 @@ import (
 
 // Place is one end of a copy.
 type Place struct {
-	Sandbox string   // id or name; empty: the host
-	Path    string   // absolute in a sandbox
-	Dir     *os.Root // directory of the host that receives a copy under its own name, in place of Path
+	Sandbox string    // id or name; empty: the host
+	Path    string    // absolute in a sandbox
+	Dir     *os.Root  // directory of the host that receives a copy under its own name, in place of Path
+	Tar     io.Writer // receives a copy as a tar, in place of Path
 }
 
 // Copy copies a file or a whole directory into a sandbox, out of one, or between two. Links are copied in as links,
@@ -86,6 +88,9 @@ func openResolved(path string, flags uint64) (*os.File, error) {
 
 // copyOut copies src into an existing directory, or creates it as to.Path.
 func copyOut(ctx context.Context, b *Sandbox, src, name string, to Place, l tarball.Limits) (did tarball.Report, err error) {
+	if to.Tar != nil {
+		return b.Archive(ctx, src, to.Tar, l)
+	}
 	if to.Dir != nil {
 		return b.CopyOut(ctx, src, to.Dir, l)
 	}

@@ -75,6 +75,28 @@ func (s *Sandbox) CopyOut(ctx context.Context, src string, to *os.Root, l tarbal
 	return did, nil
 }
 
+// Archive writes src in the sandbox, a file or a directory, to w as a tar in which src has its last name. As in CopyOut, links
+// and special files are skipped, and it is an error if nothing else was found.
+func (s *Sandbox) Archive(ctx context.Context, src string, w io.Writer, l tarball.Limits) (did tarball.Report, err error) {
+	err = s.stream(ctx, tarball.Get, src, func(in, out *os.File) error {
+		in.Close()
+		relay, err := tarball.NewRelay(out, l)
+		if errors.Is(err, io.EOF) {
+			return fmt.Errorf("copy %q: nothing to copy", src)
+		}
+		if err != nil {
+			return err
+		}
+		relay.NoLinks = true
+		if did, err = relay.Pass(w); err != nil {
+			return err
+		}
+		_, err = io.Copy(io.Discard, io.LimitReader(out, 1<<20))
+		return err
+	})
+	return did, err
+}
+
 // CopyTo copies src in the sandbox, a file or a directory, to dst in another sandbox, as that sandbox's user. src and
 // dst are as in CopyIn. The stream passes through the caller, which checks names, types and limits. Neither sandbox
 // learns of the other.

@@ -10,7 +10,8 @@ import (
 // Relay passes a stream from one untrusted side to another. It passes each entry as [Unpack] would accept it, within
 // limits.
 type Relay struct {
-	Dir bool // the stream contains a directory
+	Dir     bool // the stream contains a directory
+	NoLinks bool // leave symbolic links out: who unpacks the result may follow them
 
 	r     *reader
 	first *tar.Header
@@ -57,12 +58,12 @@ func (y *Relay) entry(w *tar.Writer, h *tar.Header) error {
 		return err
 	}
 	out := &tar.Header{Typeflag: h.Typeflag, Name: name, Mode: h.Mode & 0o777, ModTime: h.ModTime, Format: tar.FormatPAX}
-	switch h.Typeflag {
-	case tar.TypeDir:
+	switch {
+	case h.Typeflag == tar.TypeDir:
 		out.Name += "/"
-	case tar.TypeReg:
+	case h.Typeflag == tar.TypeReg:
 		return y.file(w, out, h)
-	case tar.TypeSymlink:
+	case h.Typeflag == tar.TypeSymlink && !y.NoLinks:
 		out.Linkname = h.Linkname
 	default:
 		y.did.leave(name, leftKind(h))

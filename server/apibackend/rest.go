@@ -3,6 +3,7 @@ package apibackend
 import (
 	"context"
 	"fmt"
+	"io"
 
 	"demesne/runner"
 	"demesne/runner/files"
@@ -38,6 +39,12 @@ func (b *Backend) Files(ctx context.Context, name string, r files.Request) (*fil
 // Copy implements [rest.Service].
 func (b *Backend) Copy(ctx context.Context, name, from, to string) error {
 	_, err := b.Service.Copy(ctx, session.Place{Sandbox: name, Path: from}, session.Place{Sandbox: name, Path: to}, session.Callbacks{})
+	return kinds.Of(err)
+}
+
+// Archive implements [rest.Service].
+func (b *Backend) Archive(ctx context.Context, name, from string, w io.Writer) error {
+	_, err := b.Service.Copy(ctx, session.Place{Sandbox: name, Path: from}, session.Place{Tar: w}, session.Callbacks{})
 	return kinds.Of(err)
 }
 

@@ -239,6 +239,16 @@ func (f *fake) Copy(ctx context.Context, name, from, to string) error {
 	return exec.Command("cp", "-a", s.dir+from, s.dir+to).Run()
 }
 
+func (f *fake) Archive(ctx context.Context, name, from string, w io.Writer) error {
+	s, err := f.find(ctx, name)
+	if err != nil {
+		return err
+	}
+	c := exec.Command("tar", "-C", filepath.Dir(s.dir+from), "-c", filepath.Base(from))
+	c.Stdout = w
+	return c.Run()
+}
+
 func (f *fake) Run(ctx context.Context, r session.Request, cb session.Callbacks) (*session.RunResult, error) {
 	f.last = r
 	return command(ctx, "run", os.TempDir(), r.Run, cb)

@@ -49,6 +49,9 @@ func (s *Server) fileRoutes() {
 	raw := operation("get-file", http.MethodGet, "/sandboxes/{id}/files/raw", "Files", "Download a file, of any size")
 	raw.Responses = binary("The file")
 	huma.Register(s.api, raw, h.download)
+	tree := operation("get-archive", http.MethodGet, "/sandboxes/{id}/files/archive", "Files", "Download a file or directory as a tar, without its links")
+	tree.Responses = binary("The tar")
+	huma.Register(s.api, tree, h.archive)
 	put := operation("put-file", http.MethodPut, "/sandboxes/{id}/files/raw", "Files", "Upload a file, of any size")
 	put.RequestBody = &huma.RequestBody{Required: true, Content: binary("")["200"].Content}
 	put.SkipValidateBody = true
@@ -320,6 +323,23 @@ func (s fileAPI) grepFiles(ctx context.Context, id string, q *client.GrepRequest
 type rawInput struct {
 	Named
 	Path string `query:"path" required:"true" maxLength:"4096" doc:"A relative path begins at /workspace"`
+}
+
+// archive sends a file or directory as a tar. A failure breaks the connection, as in download.
+func (s fileAPI) archive(ctx context.Context, in *rawInput) (*huma.StreamResponse, error) {
+	if err := target(in.ID); err != nil {
+		return nil, err
+	}
+	if _, err := s.about(ctx, in.ID, fileops.Request{Op: fileops.OpStat, Path: at(in.Path)}); err != nil {
+		return nil, s.shown(ctx, err)
+	}
+	return &huma.StreamResponse{Body: func(hc huma.Context) {
+		_, w := humago.Unwrap(hc)
+		attach(hc, in.Path+".tar")
+		if s.service(ctx).Archive(ctx, in.ID, at(in.Path), w) != nil {
+			panic(http.ErrAbortHandler)
+		}
+	}}, nil
 }
 
 // download sends a file. A failure after its first byte breaks the connection, so that no client takes a part for the whole.

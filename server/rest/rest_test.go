@@ -275,6 +275,7 @@ func TestFiles(t *testing.T) {
 		{"PUT /v1/sandboxes/web/files/raw", "x", 422, `"location":"query.path"`},
 		{"PUT /v1/sandboxes/nope/files/raw?path=x", "x", 404, `"code":404`},
 		{"GET /v1/sandboxes/web/files/raw?path=e/c.txt", "", 200, "one\nthree\n"},
+		{"GET /v1/sandboxes/web/files/archive?path=e", "", 200, "one\nthree\n"}, {"GET /v1/sandboxes/nope/files/archive?path=e", "", 404, `"code":404`},
 		{"GET /v1/sandboxes/web/files/raw?path=nope", "", 404, `"code":404`},
 		{"GET /v1/sandboxes/web/files/raw?path=e", "", 400, `"code":400`},
 	})
@@ -459,7 +460,7 @@ func TestNamespaces(t *testing.T) {
 			if op := map[string]any{"GET": item.Get, "DELETE": item.Delete, "POST": item.Post, "PUT": item.Put, "PATCH": item.Patch}[method]; op == nil || isNil(op) {
 				continue
 			}
-			if strings.HasSuffix(path, "raw") {
+			if strings.HasSuffix(path, "raw") || strings.HasSuffix(path, "archive") {
 				at += "?path=x"
 			}
 			status, text := r.send(method, at, body, "Caller: b")

@@ -29,6 +29,8 @@ type Service interface {
 	Files(ctx context.Context, name string, r files.Request) (*files.Answer, error)
 	// Copy copies a file or directory inside a sandbox.
 	Copy(ctx context.Context, name, from, to string) error
+	// Archive writes a file or directory as a tar, without links.
+	Archive(ctx context.Context, name, from string, w io.Writer) error
 	Diff(ctx context.Context, name string) (*runner.Diff, error)
 	// Rules adds rules to a sandbox's rules.
 	Rules(ctx context.Context, name string, allow, deny []string) error
