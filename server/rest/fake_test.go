@@ -241,12 +241,10 @@ func (f *fake) Copy(ctx context.Context, name, from, to string) error {
 
 func (f *fake) Archive(ctx context.Context, name, from string, w io.Writer) error {
 	s, err := f.find(ctx, name)
-	if err != nil {
-		return err
+	if err == nil {
+		err = (&exec.Cmd{Path: "/bin/tar", Args: []string{"tar", "-C", s.dir, "-c", "." + from}, Stdout: w}).Run()
 	}
-	c := exec.Command("tar", "-C", filepath.Dir(s.dir+from), "-c", filepath.Base(from))
-	c.Stdout = w
-	return c.Run()
+	return err
 }
 
 func (f *fake) Run(ctx context.Context, r session.Request, cb session.Callbacks) (*session.RunResult, error) {
