@@ -1,6 +1,14 @@
 package integration
 
 import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"image"
+	"image/color"
+	"image/png"
 	"os"
 	"strings"
 	"testing"
@@ -88,35 +96,156 @@ func TestPageScreen(t *testing.T) {
 	b.ok("rm", "seen", "bare")
 }
 
-// TestRecipeDesktop types into a terminal on a desktop, and executes what the README of @e2b/desktop shows, without changes.
-// It opens the screen in the page. DEMESNE_SCREENSHOTS names a directory for a person's pictures.
-func TestRecipeDesktop(t *testing.T) {
+// desktops returns a gallery with the image desktop in a store that later tests of the user find: making it takes minutes.
+// pictures is the directory for screenshots; DEMESNE_SCREENSHOTS names one for a person.
+func desktops(t *testing.T) (g *gallery, pictures string) {
 	heavy(t)
-	g := newGallery(t)
-	for _, name := range []string{"demesne/debian", "demesne/node", "browser", "desktop"} {
+	g = newGallery(t)
+	own := g.store
+	t.Cleanup(func() { g.store = own })
+	g.store = fmt.Sprintf("/var/tmp/demesne-desktop-%d", os.Getuid())
+	for _, name := range []string{"demesne/debian", "demesne/node", "browser", "desktop"} { // each within the time of one command
 		g.ok("pull", name)
 	}
-	pictures := os.Getenv(screenshots)
-	if pictures == "" {
+	if pictures = os.Getenv(screenshots); pictures == "" {
 		pictures = g.mkdir("pictures")
 	}
+	return g, pictures
+}
+
+// TestRecipeDesktop types into a terminal on a desktop, and opens the screen in the page.
+func TestRecipeDesktop(t *testing.T) {
+	g, _ := desktops(t)
 	g.ok("create", "--image", "desktop", "--init", "--name", "desk")
 	g.ok("exec", "desk", "--", "sh", "-c", `setsid xterm > /dev/null 2>&1 & xdotool search --sync --onlyvisible --class xterm windowfocus --sync
 xdotool type "echo made > /tmp/made"; xdotool key Return; until [ -e /tmp/made ]; do sleep 0.1; done`)
 	if shot := g.ok("exec", "desk", "--", "scrot", "--pointer", "-"); !strings.HasPrefix(shot, "\x89PNG") || len(shot) < 5000 {
 		t.Errorf("a screenshot of %d bytes", len(shot))
 	}
-	api := g.serveAPI()
-	if r := g.finish(g.sdk(api, "clients/e2b/desktop.mjs", pictures)); r.code != 0 {
-		t.Errorf("@e2b/desktop: exit %d\n%s%s\nserver: %s", r.code, r.stdout, r.stderr, api.said())
-	}
-	p := g.browse(api, nil)
+	p := g.browse(g.serveAPI(), nil)
 	p.screenOf("desk")
-	const painted = `(c => c && "painted " + [...c.getContext("2d").getImageData(10, 10, 400, 300).data].some((v, i) => i % 4 < 3 && v > 0))(document.querySelector("canvas"))`
 	if !p.frames(painted, "painted true") {
 		t.Errorf("the page shows no screen: %q", p.EvalFrames(painted))
 	}
 	p.clickScreen()
 	p.picture("desktop")
 	g.ok("rm", "desk")
+}
+
+// painted says whether noVNC shows something that is not black.
+const painted = `(c => c && "painted " + [...c.getContext("2d").getImageData(10, 10, 400, 300).data].some((v, i) => i % 4 < 3 && v > 0))(document.querySelector("canvas"))`
+
+// TestRecipeDesktopSDKs executes what the READMEs of E2B's two packages show, without changes. It opens a stream's address in
+// a browser, with http as the guide says.
+func TestRecipeDesktopSDKs(t *testing.T) {
+	g, pictures := desktops(t)
+	api := g.serveAPI()
+	if r := g.finish(g.sdk(api, "clients/e2b/desktop.mjs", pictures)); r.code != 0 {
+		t.Errorf("@e2b/desktop: exit %d\n%s%s\nserver: %s", r.code, r.stdout, r.stderr, api.said())
+	}
+	cmd, errs := g.python("desktop", "clients/e2b/desktop.py", pictures), &syncBuffer{}
+	cmd.Env = append(cmd.Env, "E2B_API_URL="+api.url, "E2B_SANDBOX_URL="+api.url, "E2B_API_KEY="+api.key)
+	in, err1 := cmd.StdinPipe()
+	out, err2 := cmd.StdoutPipe()
+	cmd.Stderr = errs
+	if err := errors.Join(err1, err2, cmd.Start()); err != nil {
+		t.Fatal(err)
+	}
+	url, _ := bufio.NewReader(out).ReadString('\n')
+	if rest, secure := strings.CutPrefix(strings.TrimSpace(url), "https://"); secure {
+		p := g.browse(api, nil)
+		p.check(p.Open("http://" + rest))
+		p.await(painted + ` === "painted true"`)
+		p.check(p.Screenshot(pictures + "/stream.png"))
+	} else {
+		t.Errorf("the address of the stream: %q", url)
+	}
+	in.Close()
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("e2b-desktop: %v\n%s\nserver: %s", err, errs.String(), api.said())
+	}
+}
+
+// titled is a page that notes in its title what happens to it, and turns green by a click.
+const titled = `<title>ready</title><style>body { margin: 0; height: 9000px } textarea { position: fixed; left: 512px; top: 0; width: 500px; height: 384px }</style><textarea></textarea><script>
+const say = (s) => { document.title += " " + s };
+const on = (type, f) => addEventListener(type, (e) => say(f(e)), {capture: true});
+on("click", (e) => { document.body.style.background = "#0f0"; return (e.shiftKey ? "shift+" : "") + "click" + e.detail });
+on("mousedown", (e) => "down" + e.button + "@" + e.clientX + "," + e.clientY);
+on("mouseup", (e) => "up" + e.button + "@" + e.clientX + "," + e.clientY);
+on("contextmenu", (e) => { e.preventDefault(); return "menu" });
+on("wheel", (e) => "wheel" + Math.sign(e.deltaY));
+on("keydown", (e) => (e.ctrlKey ? "ctrl+" : "") + e.key);
+on("keyup", (e) => "end:" + e.key);
+on("input", (e) => "value=" + e.target.value + ";");
+on("mousemove", (e) => e.clientX === 321 ? "move" : "");
+</script>`
+
+// TestRecipeComputer operates Chromium on a real desktop by each action of the tool computer. The page says what it got, and
+// the screenshots show it.
+func TestRecipeComputer(t *testing.T) {
+	g, pictures := desktops(t)
+	g.extra = append(g.extra, "DEMESNE_TOOLS=computer")
+	c := g.mcp()
+	id := c.must("sandbox_create", args{"image": "desktop"}).field("sandbox_id")
+	shots := 0
+	act := func(a args) image.Image {
+		a["sandbox_id"] = id
+		var r struct{ Content []struct{ Data []byte } }
+		if err := json.Unmarshal(c.must("computer", a).Result, &r); err != nil || len(r.Content) == 0 {
+			t.Fatalf("%v: %v", a, err)
+		}
+		shots++
+		if err := os.WriteFile(fmt.Sprintf("%s/computer-%02d.png", pictures, shots), r.Content[0].Data, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		shown, err := png.Decode(bytes.NewReader(r.Content[0].Data))
+		if err != nil || shown.Bounds().Max != image.Pt(1024, 768) {
+			t.Fatalf("%v: %v", a, err)
+		}
+		return shown
+	}
+	exec := func(script string) string {
+		return c.must("sandbox_exec", args{"sandbox_id": id, "command": script}).field("stdout")
+	}
+	act(args{"action": "screenshot"})
+	exec("cat > /tmp/page.html <<'END'\n" + titled + "\nEND\nchromium --kiosk --app=file:///tmp/page.html > /tmp/chromium 2>&1 & xdotool search --sync --onlyvisible --name ready")
+	title := func() string { return exec("xdotool search --onlyvisible --name ready getwindowname") }
+	before := act(args{"action": "wait", "duration": 3})
+	green := color.RGBA{0, 255, 0, 255}
+	for _, s := range []struct{ arguments, want string }{
+		{`{"action":"left_click","coordinate":[200,150]}`, "down0@200,150 up0@200,150 click1"},
+		{`{"action":"left_click","coordinate":[200,150],"text":"shift"}`, "shift+click1"},
+		{`{"action":"right_click","coordinate":[210,150]}`, "down2@210,150 menu up2"},
+		{`{"action":"middle_click","coordinate":[220,150]}`, "down1@220,150 up1"},
+		{`{"action":"double_click","coordinate":[230,150]}`, "click2"},
+		{`{"action":"triple_click","coordinate":[240,150]}`, "click3"},
+		{`{"action":"left_click_drag","start_coordinate":[100,200],"coordinate":[300,400]}`, "down0@100,200 up0@300,400"},
+		{`{"action":"mouse_move","coordinate":[321,300]}`, "move"},
+		{`{"action":"left_mouse_down"}`, "down0@321,300"},
+		{`{"action":"left_mouse_up"}`, "up0@321,300"},
+		{`{"action":"scroll","coordinate":[200,150],"scroll_direction":"down","scroll_amount":3}`, "wheel1 wheel1 wheel1"},
+		{`{"action":"scroll","coordinate":[200,150],"scroll_direction":"up","scroll_amount":1}`, "wheel-1"},
+		{`{"action":"left_click","coordinate":[700,150]}`, "up0@700,150"},
+		{`{"action":"type","text":"it is $HOME; 'x' -- é"}`, "value=it is $HOME; 'x' -- é;"},
+		{`{"action":"key","text":"ctrl+a BackSpace"}`, "ctrl+a"},
+		{`{"action":"hold_key","text":"b","duration":0.3}`, "value=b;"},
+	} {
+		old := title()
+		var a args
+		if err := json.Unmarshal([]byte(s.arguments), &a); err != nil {
+			t.Fatal(err)
+		}
+		shown := act(a)
+		if news := strings.TrimPrefix(title(), old[:len(old)-1]); !strings.Contains(strings.Join(strings.Fields(news), " "), s.want) {
+			t.Errorf("%s: the page got %q", s.arguments, news)
+		}
+		if was, is := before.At(30, 600), shown.At(30, 600); was == is || color.RGBAModel.Convert(is) != green {
+			t.Errorf("%s: the screen had %v, and has %v", s.arguments, was, is)
+		}
+	}
+	if at := c.must("computer", args{"action": "cursor_position", "sandbox_id": id}); at.Text != "X=700,Y=150" {
+		t.Errorf("cursor_position: %q", at.Text)
+	}
+	c.must("sandbox_destroy", args{"sandbox_id": id})
 }

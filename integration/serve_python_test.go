@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// pytest returns a command that runs tests in the virtual environment called name.
-func (b *box) pytest(name, tests string) *exec.Cmd {
+// python returns a command of the virtual environment called name.
+func (b *box) python(name string, args ...string) *exec.Cmd {
 	b.Helper()
 	from := os.Getenv("DEMESNE_PYTHON")
 	if from == "" {
@@ -18,9 +18,16 @@ func (b *box) pytest(name, tests string) *exec.Cmd {
 	if _, err := os.Stat(from + "/" + name + "/installed"); err != nil {
 		need(b, false, "integration/clients/python/install.sh "+name)
 	}
-	cmd := b.command(from+"/"+name+"/bin/python3", "-m", "pytest", "-q", "-p", "no:cacheprovider", "--tb=short", tests)
-	cmd.Dir = tests
+	cmd := b.command(from+"/"+name+"/bin/python3", args...)
 	cmd.Env = append(cmd.Env, "PYTHONDONTWRITEBYTECODE=1")
+	return cmd
+}
+
+// pytest returns a command that runs tests in the virtual environment called name.
+func (b *box) pytest(name, tests string) *exec.Cmd {
+	b.Helper()
+	cmd := b.python(name, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--tb=short", tests)
+	cmd.Dir = tests
 	return cmd
 }
 
