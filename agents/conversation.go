@@ -11,6 +11,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 	"unicode"
 
 	"golang.org/x/sys/unix"
@@ -156,14 +157,27 @@ func (c *Conversation) Images(r Request) (names []string) {
 	return names
 }
 
-// LockHome takes the home of a conversation for one run, until the file is closed.
-func LockHome(home string) (*os.File, error) {
+// LockHome takes the home of a conversation for one run, until release. The directory of the first run, which has the home, is in
+// use until then, and was last used then: see [session.Service.PruneOutputs].
+func LockHome(home string) (release func(), err error) {
+	first := filepath.Dir(home)
+	used, err := flock.TryOpen(first, unix.O_DIRECTORY, flock.Shared)
+	if err != nil {
+		return nil, fmt.Errorf("lock directory: %w", err)
+	}
 	f, err := flock.TryOpen(home, unix.O_DIRECTORY, flock.Exclusive)
+	if err != nil {
+		used.Close()
+	}
 	if errors.Is(err, flock.ErrLocked) {
 		return nil, errors.New("another run of it has not ended")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("lock home: %w", err)
 	}
-	return f, nil
+	return func() {
+		os.Chtimes(first, time.Time{}, time.Now()) // its inode changes
+		f.Close()
+		used.Close()
+	}, nil
 }

@@ -86,6 +86,41 @@ func TestAgentFollowUp(t *testing.T) {
 	}
 }
 
+// TestAgentFollowUpKept checks that retention keeps the first run of a conversation while a follow-up runs, with an /out of the
+// user too, and removes other runs. What a follow-up leaves of age says TestLockHome.
+func TestAgentFollowUpKept(t *testing.T) {
+	b, m := newAgentBox(t, func(r fixture.ModelRequest) fixture.Answer {
+		if strings.HasSuffix(strings.TrimSpace(r.Prompt), "wait") {
+			return shell("sleep 1000")
+		}
+		return fixture.Answer{Text: "Answer."}
+	})
+	b.keepsJobs()
+	run := func(args ...string) string {
+		b.Helper()
+		return strings.TrimSpace(b.demesne(append([]string{"agent", "run", "--background"}, args...)...).stdout)
+	}
+	first, other := run("x", "--out", b.mkdir("mine")), run("y")
+	b.demesne("wait", first, other)
+	next := run("--continue", first, "wait")
+	eventually(t, "the follow-up runs", func() bool { return len(m.Log()) == 3 })
+	if r := b.demesne("gc", "--outputs", "--older-than", "1ns"); r.code != 0 {
+		t.Errorf("%+v", r)
+	}
+	for _, id := range []string{first, other} {
+		digits := strings.TrimPrefix(id, "job-")[:8]
+		lost := b.demesne("logs", id).code != 0
+		dirs, _ := filepath.Glob(b.out + "/*-" + digits)
+		if kept := id == first; kept != (len(dirs) == 1) || kept == lost {
+			t.Errorf("after retention %s has %q", id, dirs)
+		}
+	}
+	b.demesne("cancel", next)
+	if r := b.demesne("agent", "run", "--continue", first, "z"); r.stdout != "Answer.\n" {
+		t.Errorf("after retention: %+v", r)
+	}
+}
+
 // TestAgentFollowUpRefused checks programs that cannot resume, whose home is removed, and a conversation that has a run.
 func TestAgentFollowUpRefused(t *testing.T) {
 	b, m := newAgentBox(t, func(r fixture.ModelRequest) fixture.Answer {

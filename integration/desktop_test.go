@@ -10,6 +10,7 @@ import (
 	"image/color"
 	"image/png"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -143,7 +144,11 @@ func TestRecipeDesktopSDKs(t *testing.T) {
 	if r := g.finish(g.sdk(api, "clients/e2b/desktop.mjs", pictures)); r.code != 0 {
 		t.Errorf("@e2b/desktop: exit %d\n%s%s\nserver: %s", r.code, r.stdout, r.stderr, api.said())
 	}
-	cmd, errs := g.python("desktop", "clients/e2b/desktop.py", pictures), &syncBuffer{}
+	script, err := filepath.Abs("clients/e2b/desktop.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd, errs := g.python("desktop", script, pictures), &syncBuffer{}
 	cmd.Env = append(cmd.Env, "E2B_API_URL="+api.url, "E2B_SANDBOX_URL="+api.url, "E2B_API_KEY="+api.key)
 	in, err1 := cmd.StdinPipe()
 	out, err2 := cmd.StdoutPipe()
@@ -187,6 +192,7 @@ func TestRecipeComputer(t *testing.T) {
 	g, pictures := desktops(t)
 	g.extra = append(g.extra, "DEMESNE_TOOLS=computer")
 	c := g.mcp()
+	t.Cleanup(func() { os.RemoveAll(g.home + "/.demesne/turns") }) // directory of the line of calls
 	id := c.must("sandbox_create", args{"image": "desktop"}).field("sandbox_id")
 	shots := 0
 	act := func(a args) image.Image {

@@ -1,6 +1,8 @@
 package session
 
 import (
+	"cmp"
+	"encoding/json"
 	"path/filepath"
 	"strings"
 	"time"
@@ -39,6 +41,14 @@ func (d *Directory) Undo() { d.out.undo() }
 func (*Service) DirectoryOf(j *jobs.Job) string {
 	_, id, _ := strings.Cut(j.ID, "-")
 	return stamped(j.Created, id[:min(len(id), randomDigits)])
+}
+
+// ConversationOf returns the directory of the first run of an agent's conversation, which has the /out of all its runs. Each
+// other job has a conversation of its own.
+func (s *Service) ConversationOf(j *jobs.Job) string {
+	var r struct{ Continues string }
+	json.Unmarshal(j.Request, &r)
+	return cmp.Or(r.Continues, s.DirectoryOf(j))
 }
 
 // randomDigits is the length of the random part of an output directory's name.

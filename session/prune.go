@@ -49,14 +49,14 @@ func (s *Service) PruneOutputs(ctx context.Context, before time.Time) (pruned, e
 	if err != nil || before.IsZero() {
 		return done, err
 	}
-	if done.Jobs, err = pruneJobs(before); err == nil {
+	if done.Jobs, err = s.pruneJobs(before); err == nil {
 		done.Logs, err = s.outputs.tidy(before)
 	}
 	return done, err
 }
 
-// pruneJobs removes the jobs that ended before a time, of all frontends.
-func pruneJobs(before time.Time) (removed int, err error) {
+// pruneJobs removes the jobs that ended before a time, of all frontends. A job stays while its conversation goes on.
+func (s *Service) pruneJobs(before time.Time) (removed int, err error) {
 	dir, err := jobs.DefaultDir()
 	if err != nil {
 		return 0, err
@@ -68,7 +68,7 @@ func pruneJobs(before time.Time) (removed int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	return store.Prune(before)
+	return store.Prune(before, s.ConversationOf)
 }
 
 // PruneMost removes output directories in the same way: the empty ones, and the oldest of more than the user may have.
@@ -102,7 +102,7 @@ const retention = 7 * 24 * time.Hour
 // removed output directories.
 func (s *Service) Tidy() error {
 	before := time.Now().Add(-retention)
-	_, err := pruneJobs(before)
+	_, err := s.pruneJobs(before)
 	if err == nil {
 		_, err = s.outputs.tidy(before)
 	}

@@ -22,9 +22,9 @@ type dirs struct {
 	out, workspace              string
 	outDir                      *os.File // out, opened before a sandbox could replace it
 
-	first string   // the base whose home and workspace the agent has
-	lock  *os.File // home; one run at a time has it
-	stays bool     // a follow-up needs home
+	first string // the base whose home and workspace the agent has
+	lock  func() // releases home, which one run at a time has
+	stays bool   // a follow-up needs home
 }
 
 // makeDirs makes the directories below base that d lacks. out and workspace may be given.
@@ -78,7 +78,7 @@ func (d *dirs) close() {
 		fsutil.RemoveAll(int(dir.Fd()), name)
 		dir.Close()
 	}
-	d.lock.Close()
+	d.lock()
 	d.outDir.Close()
 }
 

@@ -378,14 +378,20 @@ func (s *Store) List() ([]*Job, error) {
 	return jobs, nil
 }
 
-// Prune removes the jobs that ended before t.
-func (s *Store) Prune(t time.Time) (removed int, err error) {
+// Prune removes the jobs that ended before t. Those of one group stay while one of them has not.
+func (s *Store) Prune(t time.Time, group func(*Job) string) (removed int, err error) {
 	jobs, err := s.List()
 	if err != nil {
 		return 0, err
 	}
+	stays := map[string]bool{}
 	for _, j := range jobs {
-		if j.Status.Over() && j.Ended.Before(t) {
+		if !j.Status.Over() || !j.Ended.Before(t) {
+			stays[group(j)] = true
+		}
+	}
+	for _, j := range jobs {
+		if !stays[group(j)] {
 			err = errors.Join(err, os.RemoveAll(filepath.Join(s.dir, j.ID)))
 			removed++
 		}

@@ -369,7 +369,10 @@ func TestStarterMayEnd(t *testing.T) {
 func TestPrune(t *testing.T) {
 	s := store(t, 2)
 	old, live := wait(t, s, start(t, s, "x").ID), start(t, s, "stay")
-	if n, err := s.Prune(time.Now().Add(time.Hour)); n != 1 || err != nil {
+	if n, err := s.Prune(time.Now().Add(time.Hour), func(*Job) string { return "one" }); n != 0 || err != nil {
+		t.Errorf("removed %d of a group that has a job which runs, %v", n, err)
+	}
+	if n, err := s.Prune(time.Now().Add(time.Hour), func(j *Job) string { return j.ID }); n != 1 || err != nil {
 		t.Errorf("removed %d, %v", n, err)
 	}
 	if _, err := s.Get(old.ID); !errors.Is(err, ErrUnknown) {

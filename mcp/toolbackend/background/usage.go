@@ -3,7 +3,6 @@ package background
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -21,13 +20,6 @@ import (
 // An agent's directory in the output root has these two: its /out, and the files that only the host writes. A child of
 // the agent has child/NAME in each. agents/tree makes them.
 const outDir, sidecarDir = "out", agents.SidecarDir
-
-// ConversationOf returns the directory of the first run of an agent's conversation, which has the /out of all its runs.
-func (f *Jobs) ConversationOf(j *jobs.Job) string {
-	var r struct{ Continues string }
-	json.Unmarshal(j.Request, &r)
-	return cmp.Or(r.Continues, f.DirectoryOf(j))
-}
 
 // Usage reports what an agent run and its children used. job is the id of a job, or of a run: the name of its directory.
 func (f *Jobs) Usage(_ context.Context, job, dir string) (*agents.UsageReport, error) {
