@@ -32,7 +32,7 @@ RACE := ./agents ./cli $(addprefix ./cli/,agent app launch machine run sandbox s
   ./server ./session/audit ./server/hostcmd ./server/runs ./runner/client ./runner/jobs ./runner/network/proxyclient ./runner/store ./runner/ipc ./runner/limits/...
 RACEALL := ./build/... ./kernels/... ./mcp/... ./server/... ./session/...
 
-.PHONY: generate build test-nested test-vm test-arm64 test-release cross demo test test-crowded test-bare test-race check bench fuzz chaos soak clients docker python ray wheel rivals recipes kernels kubernetes docs module release install deps clean help
+.PHONY: generate build test-nested test-vm test-arm64 test-release cross demo test test-crowded test-bare test-race check bench fuzz chaos soak clients docker python ray wheel rivals recipes desktop kernels kubernetes docs module release install deps clean help
 build:
 	@mkdir -p bin
 	@rm -f $(filter-out $(addprefix bin/,$(notdir $(wildcard cmd/demesne*))),$(wildcard bin/demesne*)) # links, and programs of older versions
@@ -153,7 +153,12 @@ rivals: build
 
 # Builds every image that demesne has a recipe for, and uses it, as both users. It downloads some gigabytes.
 recipes: build
+	@integration/clients/python/install.sh desktop
 	@DEMESNE_RECIPES=1 TIMEOUT=2h RUN="$${RUN:-^TestRecipe}" PKG=./integration integration/test.sh
+
+# The part of recipes about the desktop. Its image stays in /var/tmp/demesne-desktop-UID.
+desktop:
+	@$(MAKE) recipes RUN='^TestRecipe(Desktop|Computer)'
 
 # Talks to Jupyter's kernels in the image of the recipe jupyter, as both users. It downloads a gigabyte.
 kernels: build
@@ -211,6 +216,7 @@ help:
 	@echo 'make kubernetes  jobs and servers on a cluster of Kubernetes here, which it compiles first'
 	@echo 'make wheel   the package demesne for Python, in python/dist'
 	@echo 'make recipes the images of images/recipes, built and used'
+	@echo 'make desktop the screen, its clients and its tool, on the real image'
 	@echo 'make rivals  the attacks of selftest beside bwrap, podman and srt'
 	@echo 'make kernels ipykernel, IRkernel and tslab in sandboxes'
 	@echo 'make module PATH=example.test/demesne   another module path, so that go get finds it'

@@ -44,7 +44,7 @@ desktop.mouse_press("left")
 desktop.mouse_release("left")
 desktop.files.write("/home/user/index.js", "console.log('hello')")
 desktop.open("/home/user/index.js")
-assert desktop.commands.run("ls /home/user").stdout == "index.js\n"
+assert "index.js" in desktop.commands.run("ls -la /home/user").stdout
 desktop.stream.start(window_id=desktop.get_current_window_id())
 desktop.stream.stop()
 desktop.stream.start(require_auth=True)

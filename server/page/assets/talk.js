@@ -1,6 +1,6 @@
 // Conversations: an agent's runs that resume one session. What an agent said and did is hostile: it becomes text only.
 import { el, replace, add, keyed } from "./dom.js";
-import { get, act, described, items, optional, path, poll } from "./api.js";
+import { get, act, changed, described, items, optional, path, poll, request } from "./api.js";
 import { ago, state, section, title, empty, duration, dollars, shown, button, bytes, field, textInput, numberInput, note, gate } from "./ui.js";
 import { sources, first, span, costOf, link } from "./lists.js";
 import { list } from "./table.js";
@@ -190,6 +190,22 @@ function begin(main) {
   text.focus();
 }
 
+const told = () => changed.dispatchEvent(new Event("change"));
+const pause = (ms) => new Promise((done) => setTimeout(done, ms));
+
+// listen tells that something changed whenever an agent prints what it does, until it ends.
+async function listen(id, signal) {
+  try {
+    const reader = (await request("GET", path("/v1/jobs", id, "stderr"), { signal })).body.getReader();
+    while (!(await reader.read()).done) {
+      told();
+      await pause(100); // the rest of a burst is one change
+    }
+  } catch { /* the next look tries again */ }
+  told();
+  await pause(2000);
+}
+
 export async function conversation(main, [id], signal) {
   if (!id) {
     begin(main);
@@ -197,7 +213,7 @@ export async function conversation(main, [id], signal) {
   }
   const head = el("div.head"), fault = el("div.fault", { role: "alert" }), lines = el("ol.thread", { "aria-live": "polite" }), asks = el("ul"), cards = el("div.outputs"), none = empty("No outputs.", "What the agent leaves in /out appears here.");
   const ended = new Map(); // turns that have ended do not change
-  let turns = [], shape = "";
+  let turns = [], shape = "", heard = "";
   const { place } = composer(async (sent) => {
     await act("POST", "/v1/agents", { continue: turns.at(-1).id, ...sent });
   }, "Send", "Say more");
@@ -214,6 +230,10 @@ export async function conversation(main, [id], signal) {
     if (!found) throw new Error("There is no such conversation.");
     turns = await Promise.all(found.turns.map(whole));
     const last = turns.at(-1), works = !over(last);
+    if (works && heard !== last.id) listen(heard = last.id, signal).then(() => {
+      if (heard === last.id) heard = "";
+      told();
+    });
     const [questions, left] = await Promise.all([works ? sources.questions({ signal }).catch(() => []) : [], optional(path("/v1/outputs", id), { signal })]);
     keyed(asks, questions ?? [], (q) => q.id, (q) => question(q));
     const outputs = items(left).filter((f) => !records.has(f.path)).slice(0, outputsMost);
@@ -228,5 +248,5 @@ export async function conversation(main, [id], signal) {
     gate(place.querySelector("button.primary"), works);
     keyed(lines, thread(turns), (r) => r.key, (r) => makers[r.kind](r));
     if (follows && turns.length) scrollTo(0, document.documentElement.scrollHeight);
-  }, (why) => replace(fault, why), 700); // what it says
+  }, (why) => replace(fault, why));
 }
