@@ -32,6 +32,8 @@ type Conversation struct {
 	Out     string  // see [session.CreateOptions]
 	Private bool    `json:",omitempty"` // it has files of the user
 	Request Request // of the latest run, without its prompt
+	Cost    float64 // of all runs that ended, in US dollars
+	Tokens  int64   // the same
 }
 
 // SidecarDir is the directory of a run for files that only the host writes.
@@ -115,7 +117,20 @@ func (c *Conversation) next(name string, r Request) (Request, error) {
 	case n.Research && len(n.Inputs) > 0:
 		return n, errors.New("an agent with the whole network gets no inputs")
 	}
-	return n, nil
+	_, err := c.Left(n) // once more when it starts
+	return n, err
+}
+
+// Left returns r with what the runs before it left of its bounds of cost and tokens, which hold for the conversation.
+func (c *Conversation) Left(r Request) (Request, error) {
+	if r.MaxCost > 0 && c.Cost >= r.MaxCost {
+		return r, fmt.Errorf("budget: cost: the conversation has used $%.4f of $%.4f", c.Cost, r.MaxCost)
+	}
+	if r.MaxTokens > 0 && c.Tokens >= r.MaxTokens {
+		return r, fmt.Errorf("budget: tokens: the conversation has used %d of %d", c.Tokens, r.MaxTokens)
+	}
+	r.MaxCost, r.MaxTokens = max(0, r.MaxCost-c.Cost), max(0, r.MaxTokens-c.Tokens)
+	return r, nil
 }
 
 // talks reports whether the program can resume a session with a prompt of the user.

@@ -1,6 +1,9 @@
 package integration
 
 import (
+	"encoding/json"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -118,6 +121,36 @@ func TestAgentFollowUpKept(t *testing.T) {
 	b.demesne("cancel", next)
 	if r := b.demesne("agent", "run", "--continue", first, "z"); r.stdout != "Answer.\n" {
 		t.Errorf("after retention: %+v", r)
+	}
+}
+
+// TestAgentFollowUpBudget checks that bounds of tokens and cost hold for a conversation with all its runs.
+func TestAgentFollowUpBudget(t *testing.T) {
+	b, m := newAgentBox(t, func(fixture.ModelRequest) fixture.Answer { return fixture.Answer{Text: "Answer."} })
+	name := conversationOf(t, b.demesne("agent", "run", "x", "--max-cost", "1"))
+	var used struct {
+		Cost   float64
+		Tokens int
+	}
+	text, err := os.ReadFile(filepath.Join(b.out, name, "sidecar-results/conversation.json"))
+	if err := errors.Join(err, json.Unmarshal(text, &used)); err != nil || used.Tokens == 0 || used.Cost == 0 {
+		t.Fatalf("%s: %v", text, err)
+	}
+	for _, c := range []struct {
+		code, requests int
+		says           string
+		args           []string
+	}{
+		{125, 1, "budget: tokens: the conversation has used", []string{"--max-tokens", fmt.Sprint(used.Tokens)}},
+		{125, 1, "budget: cost: the conversation has used", []string{"--max-cost", fmt.Sprint(used.Cost)}},
+		{137, 2, "budget: tokens: ", []string{"--max-tokens", fmt.Sprint(used.Tokens + 1)}},
+		{0, 3, "to continue", []string{"--max-tokens", fmt.Sprint(used.Tokens * 9)}},
+		{0, 4, "to continue", nil},
+	} {
+		r := b.demesne(append([]string{"agent", "run", "--continue", name, "y"}, c.args...)...)
+		if r.code != c.code || !strings.Contains(r.stderr, c.says) || len(m.Log()) != c.requests {
+			t.Errorf("%q: %d requests, %+v", c.args, len(m.Log()), r)
+		}
 	}
 }
 

@@ -97,6 +97,7 @@ func (n *node) run(w session.Callbacks) (*agents.Result, error) {
 	n.tree.alive.Add(1)
 	defer n.tree.alive.Add(-1)
 	defer n.dirs.close()
+	defer n.spend()
 	defer n.cancel(nil)
 	if n.req.Timeout > 0 {
 		late := time.AfterFunc(n.req.Timeout, func() { n.end(errTime(n.req.Timeout)) })
@@ -311,6 +312,18 @@ func (n *node) remember(e agents.Event) {
 		return
 	}
 	n.dirs.stays = true
+}
+
+// spend adds what the first agent and its children used to the record of the conversation.
+func (n *node) spend() {
+	if n.talk == nil {
+		return
+	}
+	used := n.budget.total()
+	n.talk.Cost, n.talk.Tokens = n.talk.Cost+used.cost, n.talk.Tokens+used.tokens
+	if err := n.talk.Write(n.dirs.first); err != nil {
+		n.note("%v", err)
+	}
 }
 
 // furnish writes the files that the program finds in its sandbox.

@@ -101,7 +101,11 @@ func (t *Tree) first(ctx context.Context, r agents.Request, dir *session.Directo
 	if t.work != nil {
 		d.workspace = t.work.Dir
 	}
-	n, err := t.newNode(ctx, nil, r, d, dir.Name())
+	bounded, err := talk.Left(r)
+	if err != nil {
+		return nil, err
+	}
+	n, err := t.newNode(ctx, nil, bounded, d, dir.Name())
 	if err != nil {
 		return nil, err
 	}
