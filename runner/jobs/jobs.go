@@ -378,7 +378,7 @@ func (s *Store) List() ([]*Job, error) {
 	return jobs, nil
 }
 
-// Prune removes the jobs that ended before t. Those of one group stay while one of them has not.
+// Prune removes the jobs that ended before t. All jobs of a group stay while one of them has not.
 func (s *Store) Prune(t time.Time, group func(*Job) string) (removed int, err error) {
 	jobs, err := s.List()
 	if err != nil {
