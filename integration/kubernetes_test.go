@@ -174,6 +174,7 @@ func TestKubernetes(t *testing.T) {
 		transcript(c.box, kubernetesGuide, append(steps, stepsOf(document(t, kubernetesGuide))...))
 	})
 	t.Run("serve", func(t *testing.T) { c.kubernetesServe(t) })
+	t.Run("claim", func(t *testing.T) { kubernetesClaim(t, c) })
 	t.Run("overhead", func(t *testing.T) { c.kubernetesOverhead(t) })
 	t.Run("full", func(t *testing.T) { kubernetesFull(t, c) })
 	t.Run("expired", func(t *testing.T) { kubernetesExpired(t, c) })
@@ -286,17 +287,11 @@ func (c *cluster) kubernetesRefusals(t *testing.T) {
 	}
 }
 
-// kubernetesManifests asks the API server about each directory of examples/kubernetes, without a change. In a pod of each, demesne check
+// kubernetesManifests asks the API server about directories of examples/kubernetes, without a change. In a pod of each, demesne check
 // names the lines that its spec lacks.
 func (c *cluster) kubernetesManifests(t *testing.T) {
-	crd, err := exec.Command("gzip", "-dc", "testdata/kubernetes/sandboxtemplates.yaml.gz").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.kubectl("create", "-f", c.file("crd.yaml", string(crd), 0o644))
-	eventually(t, "the definition", func() bool { return c.admin("get", "sandboxtemplates").Run() == nil })
 	for name, want := range map[string]string{"restricted": "podtemplate/demesne ", "userns": "podtemplate/demesne ", "unconfined": "podtemplate/demesne ",
-		"serve": "statefulset.apps/demesne ", "agent-sandbox": "sandboxtemplate.extensions.agents.x-k8s.io/demesne "} {
+		"serve": "statefulset.apps/demesne "} {
 		if out := c.apply(name, "-n", "work", "--dry-run=server", "--validate=strict"); !strings.Contains(out, want) {
 			t.Errorf("%s: %s", name, out)
 		}

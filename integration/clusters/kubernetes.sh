@@ -1,7 +1,7 @@
 #!/bin/bash
 # A Kubernetes cluster on this machine, for tests and documents: the API server, scheduler and controller manager on Debian's
-# etcd, and the nodes n1 and n2, each kubelet on containerd and runc with a network, a host name and processes of its own. Needs
-# root, Go, a C compiler, and Debian's etcd-server, containernetworking-plugins and libseccomp-dev.
+# etcd, and the nodes n1 and n2, each kubelet on containerd and runc with a network, a host name and processes of its own. The
+# controller of agent-sandbox and its definitions are built too; a test starts it. Needs root, Go, a C compiler, and Debian's etcd-server, containernetworking-plugins and libseccomp-dev.
 #
 #   kubernetes.sh needs             installs the packages
 #   kubernetes.sh build             compiles all of them below $DEMESNE_KUBERNETES, once; some minutes
@@ -10,12 +10,12 @@
 # DIR must not exist; it gets the state, logs, and files for KUBECONFIG: admin.conf, user.conf, who may do nothing yet, and
 # expired.conf. The nodes have the images DIR.images/*.tar. kill -KILL $(cat DIR/n1.pid) is the failure of a node.
 set -eu
-kubernetes=1.36.3 containerd=2.4.2 runc=1.5.3
+kubernetes=1.36.3 containerd=2.4.2 runc=1.5.3 sandbox=0.5.6
 cache=${DEMESNE_KUBERNETES:-/var/tmp/demesne-kubernetes}
 bin=$cache/bin
 
 build() {
-  local want="$kubernetes $containerd $runc" programs source
+  local want="$kubernetes $containerd $runc $sandbox" programs source
   [ "$(cat "$cache/version" 2>/dev/null)" = "$want" ] && return
   mkdir -p "$cache/source" "$bin"
   cd "$cache/source"
@@ -28,10 +28,25 @@ build() {
   { echo "//go:build tools"; echo "package tools"; printf 'import _ "%s"\n' $programs; } >tools.go
   go mod tidy
   nice go build -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=v$kubernetes" -o "$bin/" $programs
+  agent_sandbox
   cd /
   nice go install -ldflags "-s -w" github.com/containerd/containerd/v2/cmd/{containerd,containerd-shim-runc-v2,ctr}@v$containerd
   CGO_ENABLED=1 nice go install -tags seccomp -ldflags "-s -w" github.com/opencontainers/runc@v$runc
   echo "$want" >"$cache/version"
+}
+
+# agent_sandbox compiles the controller. Go's checksum database may not know the module: its sums are here.
+agent_sandbox() {
+  local module=sigs.k8s.io/agent-sandbox program=sigs.k8s.io/agent-sandbox/cmd/agent-sandbox-controller
+  mkdir -p "$cache/agent-sandbox"
+  cd "$cache/agent-sandbox"
+  printf 'module demesne.test/agent-sandbox\ngo 1.26\nrequire %s v%s\n' $module $sandbox >go.mod
+  printf '%s v%s%s %s\n' $module $sandbox "" h1:+lIxbO5MIPYqmnbv4eWZDm+bh9Y6qHvZ+qXEe4MJVkU= \
+    $module $sandbox /go.mod h1:Wz+LsURM+/vczWoQh5mUWrDqj+OtYDDUQePHd6Kbofc= >go.sum
+  printf '//go:build tools\npackage tools\nimport _ "%s"\n' $program >tools.go
+  nice go build -mod=mod -ldflags "-s -w" -o "$bin/" $program
+  rm -rf crds
+  cp -r --no-preserve=mode "$(go list -m -f '{{.Dir}}' $module)/k8s/crds" .
 }
 
 # needs installs what the cluster takes from Debian.
