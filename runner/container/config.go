@@ -30,7 +30,9 @@ var initCaps = []string{"CAP_SETUID", "CAP_SETGID", "CAP_KILL", "CAP_SETPCAP"}
 func config(id, root, dev, netns string, ids api.Boot, spec runner.Spec, r fallback) *configs.Config {
 	const procFlags = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
 	proc := &configs.Mount{Source: "proc", Device: "proc", Destination: "/proc", Flags: procFlags}
+	propagation := unix.MS_SLAVE | unix.MS_REC
 	if r.procBound {
+		propagation = unix.MS_PRIVATE | unix.MS_REC // the runner's /proc is unbindable; Linux 6.12 keeps that in a slave
 		proc = &configs.Mount{Source: "/proc", Device: "bind", Destination: "/proc", Flags: unix.MS_BIND | unix.MS_REC | procFlags}
 	}
 	caps := append([]string{}, initCaps...)
@@ -43,7 +45,7 @@ func config(id, root, dev, netns string, ids api.Boot, spec runner.Spec, r fallb
 	c := &configs.Config{
 		Version:         "1.2.0",
 		Rootfs:          root,
-		RootPropagation: unix.MS_SLAVE | unix.MS_REC,
+		RootPropagation: propagation,
 		Mounts: []*configs.Mount{
 			proc,
 			{Source: dev, Device: "bind", Destination: "/dev", Flags: unix.MS_BIND | unix.MS_REC},
@@ -61,8 +63,7 @@ func config(id, root, dev, netns string, ids api.Boot, spec runner.Spec, r fallb
 		Hostname:        spec.Hostname,
 		Cgroups:         noCgroup(id),
 		RootlessCgroups: true,
-		// Nothing is mounted from outside on the sandbox's behalf. This saves a thread that joins its mount
-		// namespace.
+		// Nothing is mounted from outside for the sandbox. This saves a thread that joins its mount namespace.
 		RootlessEUID: true,
 	}
 	if r.noHostname {
