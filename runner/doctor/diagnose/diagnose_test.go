@@ -64,6 +64,10 @@ func TestDiagnoses(t *testing.T) {
 		"docker, only AppArmor": {Mounts, syscall.EACCES, with(func(f *Facts) { f.Container, f.Profile = Docker, "docker-default (enforce)" }),
 			"AppArmor profile docker-default forbids mounts in this docker container", "docker run --security-opt seccomp=unconfined --security-opt apparmor=unconfined …"},
 		"pod, only AppArmor": {Mounts, syscall.EACCES, with(func(f *Facts) { f.Container, f.Profile = Kubernetes, "cri-containerd.apparmor.d (enforce)" }),
+			"forbids mounts in this Kubernetes pod", "securityContext: {appArmorProfile: {type: Unconfined}}"},
+		"pod, AppArmor and a filter": {Mounts, syscall.EACCES, with(func(f *Facts) {
+			f.Seccomp, f.Container, f.Profile = true, Kubernetes, "cri-containerd.apparmor.d (enforce)"
+		}),
 			"forbids mounts in this Kubernetes pod", "securityContext: {seccompProfile: {type: Unconfined}, appArmorProfile: {type: Unconfined}}"},
 		"unit's mounts":  {Mounts, eperm, with(func(f *Facts) { f.Seccomp, f.Unit = true, "ci.service" }), "filter forbids mounts in the unit", "SystemCallFilter="},
 		"SELinux, mount": {Mounts, syscall.EACCES, with(func(f *Facts) { f.SELinux, f.Container = "u:r:container_t:s0", Docker }), "SELinux", "label=disable"},

@@ -117,13 +117,14 @@ func (f Facts) profile() string {
 	return name
 }
 
-// moduleFix lifts the AppArmor profile. A container's seccomp filter would refuse the same next.
+// moduleFix lifts the AppArmor profile. A container's seccomp filter would refuse the same next. A pod's spec names both, and
+// one without a filter lacks only a line.
 func (f Facts) moduleFix() string {
 	switch {
+	case f.Container == Kubernetes && !f.Seccomp, f.Container == NoContainer && f.Unit != "":
+		return f.lift(apparmorOff)
 	case f.Container != NoContainer:
 		return f.lift(seccompOff, apparmorOff)
-	case f.Unit != "":
-		return f.lift(apparmorOff)
 	}
 	return "sudo sed -i '/^profile .*{/a userns, mount, umount, pivot_root,' $(grep -rlF " + quote(f.profile()) +
 		" /etc/apparmor.d) && sudo systemctl reload apparmor   # adds these rules to the profile"
