@@ -1,6 +1,6 @@
 #!/bin/bash
 # Runs as root in a machine of vm.sh, and prints a row for each environment. Nothing here ends the machine's run: a row tells.
-# The kernel's argument rows= names the parts: unit, people, units, sysctls, apparmor, lsm.
+# The kernel's argument rows= names the parts: unit, people, units, sysctls, apparmor, lsm, pods.
 set -u
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root ROW_TIMEOUT=150
 . /etc/os-release
@@ -29,6 +29,10 @@ if part unit; then
   loginctl enable-linger user
   until [ -S /run/user/1000/bus ]; do sleep 0.2; done
   bash /demesne/unit.sh && login bash /demesne/unit.sh
+  exit
+fi
+if part pods; then
+  bash /demesne/pods.sh
   exit
 fi
 people() {

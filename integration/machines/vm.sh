@@ -2,7 +2,8 @@
 # make test-vm: boots Debian 12 and 13 in qemu, and 13 with the kernel of its backports, and tries there what needs a booted machine:
 # logins, linger, units, sysctls, AppArmor, a kernel without Landlock. It prints rows of docs/reference/environments.md, and fails if
 # one is worse than the page says; UPDATE=1 writes them there. By hand: it takes up to 40 minutes. SUITES="bookworm" limits it, and
-# PARTS: "unit" is the server as a unit of systemd, with limits of its control group; the others are rows of the page. TIMEOUT bounds
+# PARTS: "unit" is the server as a unit of systemd, with limits of its control group; "pods" are the pods of examples/kubernetes under
+# AppArmor, by the programs of clusters/kubernetes.sh; the others are rows of the page. TIMEOUT bounds
 # each machine in place of 20m. KVM=1 uses /dev/kvm if a kernel boots with it: in a virtual machine it may hang.
 set -eu
 cd "$(dirname "$0")/../.."
@@ -49,13 +50,19 @@ work=$(mktemp -d /var/tmp/demesne-vm.XXXXXX)
 trap 'rm -rf "$work"' EXIT
 mkdir -p "$cache" "$work"/demesne/{bin,context} "$work/image/bin"
 for p in cmd/demesne*; do install -m 755 "bin/${p#cmd/}" "$work/demesne/bin/"; done
-install -m 755 integration/machines/{row,world,vm-guest,unit}.sh "$work/demesne/"
+install -m 755 integration/machines/{row,world,vm-guest,unit,pods}.sh "$work/demesne/"
 # The guest installs the unit as the document has it.
 sed -n '/^```ini$/,/^```$/{/^```/!p}' docs/guide/server/operate.md >"$work/demesne/demesne.service"
 install -m 755 /bin/busybox "$work/image/bin/busybox"
 printf 'FROM local/demo\nRUN ["/bin/busybox", "sh", "-c", "echo built >/f"]\n' >"$work/demesne/context/Containerfile"
 tar -C "$work/image" -cf "$work/demesne/image.tar" .
-disk "$work/programs" 256M "$work/demesne"
+parts=" ${PARTS:-unit people units sysctls apparmor lsm pods} "
+if [[ $parts = *" pods "* ]]; then
+  integration/clusters/kubernetes.sh needs
+  integration/clusters/kubernetes.sh build
+  integration/machines/pods.sh "$work/demesne/pods"
+fi
+disk "$work/programs" 640M "$work/demesne"
 
 # with_kvm makes machines use /dev/kvm, if the kernel $1 gets with it to the point where it finds no root.
 kvm=${KVM:-}
@@ -85,7 +92,6 @@ boot() { # SUITE KERNEL-ARGUMENTS
   echo "== $1 took $((SECONDS - start)) s, in all $SECONDS s"
 }
 failed=
-parts=" ${PARTS:-unit people units sysctls apparmor lsm} "
 chosen() { # PART…: the ones that PARTS has, with a comma between
   local p said=
   for p; do [[ $parts != *" $p "* ]] || said+=,$p; done
@@ -96,7 +102,7 @@ backports='sed -n "s/ trixie / trixie-backports /p" "$1"/etc/apt/sources.list >"
 for suite in ${SUITES:-bookworm trixie backports}; do
   case $suite in
   bookworm) of=(bookworm) boots=("$(chosen unit)" "$(chosen people units sysctls apparmor)" "$(chosen lsm)") ;;
-  trixie) of=(trixie) boots=("$(chosen people units sysctls apparmor)" "$(chosen lsm)") ;;
+  trixie) of=(trixie) boots=("$(chosen people units sysctls apparmor)" "$(chosen lsm)" "$(chosen pods)") ;;
   backports) of=(--setup-hook="$backports" --include=linux-image-cloud-amd64/trixie-backports trixie) boots=("$(chosen people apparmor)") ;;
   esac
   [ -n "${boots[*]// /}" ] || continue
