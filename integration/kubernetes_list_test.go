@@ -8,6 +8,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"demesne/integration/fixture"
 )
@@ -57,6 +58,37 @@ func kubernetesMap(t *testing.T, c *cluster) {
 	for i, j := range c.items(id) {
 		if j.Status != "cancelled" || j.Message != "cancelled by a call of cli" {
 			t.Errorf("%d: %+v", i, j)
+		}
+	}
+}
+
+// kubernetesShared starts four items in two pods, and cancels the one that runs in the second. The function that it returns waits until
+// the pod, which reads the change with its next synchronization, has run its other item.
+func kubernetesShared(c *cluster) func(t *testing.T) {
+	c.Helper()
+	c.kubectl("-n", "work", "annotate", "podtemplate", "demesne", "demesne.pods=2")
+	id := strings.TrimSpace(c.over("1\n2\n3\n4\n", "map", "--on", "kubernetes", "--background", "-c", `echo "up $0"; test "$0" -gt 2 || exec sleep 1000; echo end`).stdout)
+	c.kubectl("-n", "work", "annotate", "podtemplate", "demesne", "demesne.pods-")
+	c.until(id+"/1", "up 1")
+	c.until(id+"/2", "up 2")
+	if r := c.demesne("cancel", id+"/2"); r.code != 0 {
+		c.Errorf("%+v", r)
+	}
+	began := time.Now()
+	return func(t *testing.T) {
+		if r := c.demesne("wait", id+"/4"); r.code != 0 || time.Since(began) > 2*time.Minute {
+			t.Errorf("%+v after %v", r, time.Since(began))
+		}
+		if r := c.demesne("logs", id+"/4"); r.stdout != "up 4\nend\n" {
+			t.Errorf("%+v", r)
+		}
+		all := c.items(id)
+		if all[0].Status != "running" || all[1].Status != "cancelled" || all[2].Status != "queued" || all[3].Status != "succeeded" || all[3].Node != all[1].Node {
+			t.Errorf("%+v", all)
+		}
+		c.demesne("cancel", id)
+		if all = c.items(id); all[0].Status != "cancelled" || all[2].Status != "cancelled" || all[3].Status != "succeeded" {
+			t.Errorf("%+v", all)
 		}
 	}
 }

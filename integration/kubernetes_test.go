@@ -115,6 +115,7 @@ func TestKubernetes(t *testing.T) {
 		t.Skip("make kubernetes runs it")
 	}
 	c := kubernetesCluster(t)
+	shared := kubernetesShared(c)
 	t.Run("run", func(t *testing.T) {
 		r := c.demesne("run", "--on", "kubernetes", "--env", "WORD", "--", "sh", "-c",
 			`printf '%s|' "$@"; printf 'a\000b'; echo "$WORD ${DEMESNE_TEST_SECRET-none}" >&2; exit 7`, "sh", "a b", "$(id)", "'%", "line\nline", "$(HOME) $$")
@@ -174,6 +175,7 @@ func TestKubernetes(t *testing.T) {
 		transcript(c.box, kubernetesGuide, append(steps, stepsOf(document(t, kubernetesGuide))...))
 	})
 	t.Run("serve", func(t *testing.T) { c.kubernetesServe(t) })
+	t.Run("item", shared)
 	t.Run("claim", func(t *testing.T) { kubernetesClaim(t, c) })
 	t.Run("overhead", func(t *testing.T) { c.kubernetesOverhead(t) })
 	t.Run("full", func(t *testing.T) { kubernetesFull(t, c) })
