@@ -1,0 +1,56 @@
+package integration
+
+import (
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+)
+
+// TestPlaces checks that each engine of --on has the same flags, refusals, exit codes and hints, at each verb. No engine is here.
+func TestPlaces(t *testing.T) {
+	b := newBox(t)
+	b.keepsJobs()
+	b.extra = append(b.extra, "KUBECONFIG="+b.file("kubeconfig", `{"apiVersion": "v1", "kind": "Config", "current-context": "x", "contexts": [{"name": "x", "context": {"cluster": "x"}}],
+		"clusters": [{"name": "x", "cluster": {"server": "http://127.0.0.1:1"}}]}`, 0o600), "RAY_API_SERVER_ADDRESS=http://127.0.0.1:1", "PATH="+b.mkdir("bin"))
+	os.Symlink("/bin/sh", b.dir+"/bin/sh")
+	verbs := [][]string{{"run"}, {"map"}, {"agent", "run"}}
+	for on, answer := range map[string]string{"slurm": " is not installed", "kubernetes": "no answer from the API server", "kubernetes:work": "no answer from the API server", "ray": "127.0.0.1:1", "ray:http://127.0.0.1:1": "127.0.0.1:1"} {
+		for _, verb := range verbs {
+			refused := func(want string, args ...string) {
+				t.Helper()
+				r := b.over("one\n", append(append(append([]string{}, verb...), "--on", on), args...)...)
+				if r.code != 125 || r.stdout != "" || !strings.Contains(r.stderr, want) {
+					t.Errorf("%s %s %q: %+v", verb, on, args, r)
+				}
+			}
+			line := []string{"--", "true"}
+			if verb[0] == "agent" {
+				line = []string{"--script", "true", "Work."}
+			}
+			if verb[0] == "run" {
+				refused("name something of this machine", append([]string{"--name", "n"}, line...)...)
+			}
+			if verb[0] != "agent" {
+				refused("cluster's disk", append([]string{"--secret", "DEMESNE_TEST_SECRET", "--secret-for", "DEMESNE_TEST_SECRET=good.test"}, line...)...)
+				refused("not set in this environment", append([]string{"--env", "UNSET_HERE"}, line...)...)
+			}
+			refused(": not a", append([]string{"--memory", "much"}, line...)...)
+			answer := answer
+			if verb[0] == "map" && strings.HasPrefix(on, "ray") {
+				answer = "demesne.ray.map"
+			}
+			refused(answer, line...)
+			refused("\nhint: ", line...)
+		}
+	}
+	r := b.demesne("run", "--background", "--on", "local", "--", "sh", "-c", "echo out; exit 7")
+	id := strings.TrimSpace(r.stdout)
+	if r = b.demesne("wait", id); r.code != 7 {
+		t.Errorf("%+v", r)
+	}
+	var all []placedJob
+	if r = b.demesne("jobs", "--json"); json.Unmarshal([]byte(r.stdout), &all) != nil || len(all) != 1 || all[0].ID != id || all[0].On != "" {
+		t.Errorf("a refused job is in the list: %+v", r)
+	}
+}
