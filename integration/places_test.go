@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestPlaces checks that each engine of --on has the same flags, refusals, exit codes and hints, at each verb. No engine is here.
-func TestPlaces(t *testing.T) {
+// TestPlacesAlike checks that each engine of --on has the same flags, refusals, exit codes and hints, at each verb. No engine is here.
+func TestPlacesAlike(t *testing.T) {
 	b := newBox(t)
 	b.keepsJobs()
 	b.extra = append(b.extra, "KUBECONFIG="+b.file("kubeconfig", `{"apiVersion": "v1", "kind": "Config", "current-context": "x", "contexts": [{"name": "x", "context": {"cluster": "x"}}],
