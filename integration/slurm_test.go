@@ -16,6 +16,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -114,6 +115,7 @@ func (c *cluster) root(args ...string) {
 // placedJob is a job as demesne jobs --json prints it.
 type placedJob struct {
 	ID, Status, On, Node, Message string
+	Ended                         time.Time
 	Result                        *report
 }
 
