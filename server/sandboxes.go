@@ -81,6 +81,8 @@ type Private struct {
 
 // Sandbox is a live sandbox.
 type Sandbox interface {
+	// Made describes a sandbox that Create made. Its receipt has only the level. It is nil if the runner did not tell.
+	Made() *runner.Info
 	// Start starts a command; its streams are the caller's pipes.
 	Start(context.Context, runner.Command) (Process, error)
 	// Tree performs an operation on files as a user of the sandbox; nil: the sandbox's own. Relative paths begin at dir.

@@ -17,7 +17,7 @@ type connection struct {
 
 	mu        sync.Mutex
 	engine    Engine
-	sandboxes map[string]*Sandbox // opened with engine; see known
+	sandboxes map[string]*Sandbox // made or opened with engine; see known
 }
 
 // with calls f with a live client. If the runner has ended since the last call, or is about to, it calls f once
@@ -93,7 +93,7 @@ func (c *connection) close() {
 	c.drop()
 }
 
-// known returns the sandbox with this id if it was opened through the current client, or else nil. The sandbox
+// known returns the sandbox with this id if it was made or opened through the current client, or else nil. The sandbox
 // may have ended since.
 func (c *connection) known(id string) *Sandbox {
 	c.mu.Lock()
@@ -107,7 +107,7 @@ func (c *connection) known(id string) *Sandbox {
 // knownMost bounds the number of cached sandboxes.
 const knownMost = 1024
 
-// know caches a sandbox opened by live. The key is its id, because a name may be reused.
+// know caches a sandbox that live made or opened. The key is its id, because a name may be reused.
 func (c *connection) know(live Engine, sb *Sandbox) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -135,7 +135,9 @@ func gone(err error) bool {
 // could be lost; that takes milliseconds.
 func (c *connection) create(ctx context.Context, spec runner.Spec) (sb *Sandbox, err error) {
 	err = c.with(ctx, func(live Engine) error {
-		sb, err = live.Create(context.WithoutCancel(ctx), spec)
+		if sb, err = live.Create(context.WithoutCancel(ctx), spec); err == nil {
+			c.know(live, sb)
+		}
 		return err
 	})
 	if err == nil && ctx.Err() != nil {

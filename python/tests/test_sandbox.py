@@ -186,6 +186,18 @@ def test_life():
         Sandbox.connect("package-life")
 
 
+def test_made_as_described():
+    """The answer to a request that makes a sandbox is the one that describes it."""
+    client = Client()
+    for given in {}, {"limits": {"memory": 256 << 20}, "network": {"allow": ["a.example"]}, "group": "described", "name": "one"}:
+        made = client.ask("POST", "sandboxes", ttl_seconds=100, **given)
+        try:
+            described = client.ask("GET", "sandboxes", made["id"])
+            assert {**described, **made} == made and made["level"] and made["state"] == "running", (made, described)
+        finally:
+            client.remove("sandboxes", made["id"])
+
+
 def test_ends_with_its_object():
     id = Sandbox().id
     gc.collect()

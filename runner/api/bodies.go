@@ -52,6 +52,8 @@ type Created struct {
 
 	Existing bool `json:"existing,omitempty"` // a sandbox with the key exists; the caller opens it
 	Replaced bool `json:"replaced,omitempty"` // a sandbox with the key existed and was removed
+
+	Info *runner.Info `json:"info,omitempty"` // of a new persistent sandbox; its receipt has only the level
 }
 
 // Target names a sandbox by id or name.

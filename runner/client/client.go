@@ -230,7 +230,7 @@ func (c *Client) Create(ctx context.Context, spec runner.Spec) (*Sandbox, error)
 		return existing(ctx, c, reply.ID, nil)
 	}
 	trace := append(c.start[:len(c.start):len(c.start)], reply.Trace...)
-	s := &Sandbox{ID: reply.ID, Level: reply.Level, Out: spec.Out, Trace: trace, Replaced: reply.Replaced, Unmapped: reply.Unmapped, client: c}
+	s := &Sandbox{ID: reply.ID, Level: reply.Level, Out: spec.Out, Trace: trace, Replaced: reply.Replaced, Unmapped: reply.Unmapped, Made: reply.Info, client: c}
 	s.listeners.take(m, listens(spec.Egress))
 	return s, nil
 }
@@ -376,6 +376,7 @@ type Sandbox struct {
 	ID      string
 	Level   runner.Level
 	Receipt *runner.Receipt // nil until [Sandbox.Account]
+	Made    *runner.Info    // a persistent sandbox as Create made it, with only the level of its receipt; nil if another client made it
 	Trace   []runner.Stage  // stages of its creation; nil if another client made it
 	Out     string
 

@@ -72,6 +72,12 @@ func (c *caller) create(spec runner.Spec, m *ipc.Message) (*api.Created, error) 
 	if err := c.handOver(s); err != nil {
 		return nil, err
 	}
+	if spec.Lifetime == runner.Persistent {
+		info := s.Info()
+		info.Receipt = &runner.Receipt{Level: made.Level}
+		c.shorten(&info)
+		made.Info = &info
+	}
 	return made, nil
 }
 

@@ -255,6 +255,9 @@ type sandbox struct {
 	backend *Backend
 }
 
+// Made implements [server.Sandbox].
+func (s *sandbox) Made() *runner.Info { return s.Sandbox.Made }
+
 // Kernel starts a kernel in the sandbox. It runs as the sandbox's own user.
 func (s *sandbox) Kernel(ctx context.Context, o server.KernelOptions) (server.Kernel, error) {
 	return kernel.Start(ctx, s.backend.Service, s.Sandbox, o, s.backend.Policy.MaxTimeout)

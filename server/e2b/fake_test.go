@@ -285,6 +285,9 @@ func (s shortened) Write(b []byte) (int, error) {
 	return len(b), err
 }
 
+// Made implements [server.Sandbox].
+func (s *fakeSandbox) Made() *runner.Info { return nil }
+
 func (s *fakeSandbox) Dial(context.Context, uint16) (io.ReadWriteCloser, error) {
 	if s.dial != nil {
 		return s.dial()

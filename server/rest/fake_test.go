@@ -399,6 +399,9 @@ func (s shortened) Write(b []byte) (int, error) {
 }
 
 // Dial connects to a listener of the test that greets and echoes.
+// Made implements [server.Sandbox].
+func (s *fakeSandbox) Made() *runner.Info { return nil }
+
 func (s *fakeSandbox) Dial(context.Context, uint16) (io.ReadWriteCloser, error) {
 	a, b := net.Pipe()
 	go func() {

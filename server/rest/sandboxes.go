@@ -77,10 +77,15 @@ func (s *Server) create(ctx context.Context, in *createInput) (a client.Sandbox,
 	spec := &r.Create.Spec
 	spec.Name = cmp.Or(in.Body.Name, newName())
 	spec.TTL = runner.Duration(cmp.Or(time.Duration(in.Body.TTLSeconds)*time.Second, runner.Longest))
-	if _, err := s.service(ctx).Create(ctx, r, false); err != nil {
+	sb, err := s.service(ctx).Create(ctx, r, false)
+	if err != nil {
 		return a, err
 	}
-	a, err = s.described(ctx, runner.InGroup(spec.Name, r.Create.Egress.Group))
+	if made := sb.Made(); made != nil {
+		a = sandboxOf(made)
+	} else {
+		a, err = s.described(ctx, runner.InGroup(spec.Name, r.Create.Egress.Group))
+	}
 	a.Warnings = s.reduced(ctx, r)
 	return a, err
 }
