@@ -92,7 +92,8 @@ def other_server(monkeypatch):
     server.url = line.split("listening on ")[1].strip()
     server.token = (state.directory / "state/server/token").read_text().strip()
     server.state = state
-    monkeypatch.setattr(demesne._sandbox, "_shared", demesne.Client(server.url, server.token))
+    client = demesne.Client(server.url, server.token)
+    monkeypatch.setattr(demesne._sandbox, "shared", lambda: client)
     yield server
     before = state.processes()
     server.kill()

@@ -43,7 +43,7 @@ def test_own_server_killed(monkeypatch):
         before = state.processes()
         assert before
         connected = client._dial()
-        credentials = connected.sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        credentials = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
         killed(sandbox, struct.unpack("3i", credentials)[0])
         connected.close()
         sandbox.files.write("after", "x")

@@ -1,6 +1,4 @@
-"""Requests to a server, and the start of one where none runs. The first client of a process imports it, because it takes
-longer to import than the rest of the package.
-"""
+"""Requests to a server, and its start. The first client of a process imports this, which takes longest to import."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from http.client import HTTPConnection, HTTPException, HTTPResponse
+from http.client import HTTPException, HTTPResponse
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -26,6 +24,7 @@ from ._sandbox import shared
 LINGER = "10s"  # how long the server stays after its last client
 START = 60.0  # seconds that it may take to start
 OTHER = 5.0  # seconds that a server of the same state may take to listen, or to end
+AT_ONCE = 1 << 16  # bytes of a request that are sent in one call, so that the server wakes up once
 LOST = "what it did until then stays: see the server's log, and make another sandbox"
 
 _starting = threading.Lock()
@@ -57,30 +56,30 @@ class Client:
 
     def __init__(self, url: str | None = None, token: str | None = None) -> None:
         url = (url or os.environ.get("DEMESNE_URL", "")).rstrip("/").removesuffix("/v1")
-        if not (found := re.fullmatch(r"(?:unix:(.+)|http://\[?([^/]+?)\]?:(\d+))?", url)):
+        if not (found := re.fullmatch(r"(?:unix:(.+)|http://(\[?([^/]+?)\]?:(\d+)))?", url)):
             raise InvalidRequest(f"url {url!r}: must be http://HOST:PORT or unix:PATH")
-        path, self._host, self._port = found.groups()
+        path, self._name, self._host, self._port = found.groups()
         state = os.environ.get("DEMESNE_STATE") or os.path.expanduser("~/.demesne")
         self._own, self.local, self._state = not url, not self._host, os.path.join(state, "server")
         self._socket = path or os.path.join(self._state, "python.sock")
         self._token = token or os.environ.get("DEMESNE_TOKEN", "")
-        self._idle: list[HTTPConnection] = []
+        self._idle: list[socket.socket] = []
         self._pid = os.getpid()
 
-    def _dial(self) -> HTTPConnection:
-        connection = HTTPConnection(self._host or "localhost", int(self._port or 80))
+    def _dial(self) -> socket.socket:
+        if self._host:
+            connection = socket.create_connection((self._host, self._port))
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return connection
+        connection = socket.socket(socket.AF_UNIX)
         try:
-            if self._host:
-                connection.connect()
-            else:
-                connection.sock = socket.socket(socket.AF_UNIX)
-                connection.sock.connect(self._socket)
+            connection.connect(self._socket)
         except OSError:
             connection.close()
             raise
         return connection
 
-    def _connect(self) -> HTTPConnection:
+    def _connect(self) -> socket.socket:
         try:
             return self._dial()
         except OSError as error:
@@ -90,35 +89,29 @@ class Client:
         with _starting:
             return self._start()
 
-    def _start(self) -> HTTPConnection:
+    def _start(self) -> socket.socket:
         """Starts the server, or waits for the one that another process starts."""
         argv = [program(), "serve", "--http", "unix:" + self._socket, "--linger", LINGER]
         os.makedirs(self._state, mode=0o700, exist_ok=True)
         server, said, end = None, "it does not answer", time.monotonic() + START
         with open(self._socket + ".log", "a+b") as log:
+            how: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log, "cwd": "/"}
             while time.monotonic() < end:
-                try:
+                with contextlib.suppress(OSError):
                     return self._dial()
-                except OSError:
-                    time.sleep(0.005 if server else 0)
-                if server and server.poll() is not None:
+                if not server:
+                    log.truncate(0)
+                    server = subprocess.Popen(argv, start_new_session=True, **how)
+                elif server.poll() is None:
+                    time.sleep(0.005)
+                else:
                     log.seek(0)
                     said = log.read(4096).decode(errors="replace").strip()
                     if "another server uses" not in said:
                         break
                     server, end = None, min(end, time.monotonic() + OTHER)
                     time.sleep(0.05)
-                if not server:
-                    log.truncate(0)
-                    how: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log, "cwd": "/"}
-                    server = subprocess.Popen(argv, start_new_session=True, **how)
         raise Unavailable(f"start demesne serve: {said}")
-
-    def _authorization(self) -> str:
-        if not self._token:
-            with raising(Unavailable, "read the server's token", only=OSError):
-                self._token = pathlib.Path(self._state, "token").read_text().strip()
-        return "Bearer " + self._token
 
     def open(self, method: str, *path: str, content: Any = None, **given: Any) -> Answer:
         """Sends a request to a path below /v1. given is the query of GET and of a request with content, which is bytes or
@@ -126,27 +119,31 @@ class Client:
         """
         url = "/v1/" + "/".join(quote(part, safe="") for part in path)
         given = {key: value for key, value in given.items() if value is not None}
-        kind = "application/json" if content is None else "application/octet-stream"
-        if method == "GET" or content is not None:
-            url += "?" + urlencode(given, doseq=True)
+        kind = "json" if content is None else "octet-stream"
+        if content is None and method != "GET":
+            content = json.dumps(given).encode()
         else:
-            content = json.dumps(given)
+            url, content = url + "?" + urlencode(given, doseq=True), b"" if content is None else content
         connection = self._idle_connection() or self._connect()
-        headers = {"Authorization": self._authorization(), "Content-Type": kind}
-        answer = Answer(self, connection)
+        if not self._token:  # a server that starts writes it
+            with raising(Unavailable, "read the server's token", only=OSError):
+                self._token = pathlib.Path(self._state, "token").read_text().strip()
+        size = len(content) if isinstance(content, bytes) else os.fstat(content.fileno()).st_size
+        head = (
+            f"{method} {url} HTTP/1.1\r\nHost: {self._name or 'localhost'}\r\nAuthorization: Bearer {self._token}\r\n"
+            f"Content-Type: application/{kind}\r\nContent-Length: {size}\r\n\r\n"
+        )
         try:
-            connection.request(method, url, content, headers)
-            answer.response = connection.getresponse()
-        except (OSError, HTTPException) as error:
-            connection.close()
-            if isinstance(error, OSError):
-                raise SandboxLost(f"{method} {url}: {error}: {LOST}") from error
+            answer = Answer(self, connection, method, head.encode(), content)
+        except OSError as error:  # also a connection that ends without an answer
+            raise SandboxLost(f"{method} {url}: {error}: {LOST}") from error
+        except HTTPException as error:
             raise Unavailable(f"the server does not speak HTTP: {error!r}") from error
         if answer.response.status >= 300:
             raise of_answer(answer.response.status, b"".join(answer.parts()))
         return answer
 
-    def _idle_connection(self) -> HTTPConnection | None:
+    def _idle_connection(self) -> socket.socket | None:
         if self._pid != os.getpid():  # a forked process has its own connections
             self._idle, self._pid = [], os.getpid()
         while True:
@@ -155,7 +152,7 @@ class Client:
             except IndexError:  # another thread may have taken the last one
                 return None
             poll = select.poll()  # select(2) takes no descriptor above 1,023
-            poll.register(connection.sock, select.POLLIN)
+            poll.register(connection, select.POLLIN)
             if not poll.poll(0):
                 return connection
             connection.close()  # the server has closed it, or sent something without a request
@@ -243,16 +240,27 @@ def build(
 class Answer:
     """An answer, whose body is still to be read."""
 
-    response: HTTPResponse
-
-    def __init__(self, client: Client, connection: HTTPConnection) -> None:
-        self._client, self._connection, self._socket = client, connection, connection.sock
+    def __init__(self, client: Client, connection: socket.socket, method: str, head: bytes, content: Any) -> None:
+        self._client, self._connection = client, connection
+        self.response = HTTPResponse(connection, method=method)
+        try:
+            if isinstance(content, bytes):
+                connection.sendall(head + content[:AT_ONCE])
+                connection.sendall(memoryview(content)[AT_ONCE:])
+            else:
+                connection.sendall(head)
+                connection.sendfile(content)
+            self.response.begin()
+        except BaseException:
+            self.response.close()
+            connection.close()
+            raise
 
     def close(self) -> None:
         """Closes the connection. A thread that reads from it gets SandboxLost."""
         with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)  # wakes the thread
-        self._socket.close()
+            self._connection.shutdown(socket.SHUT_RDWR)  # wakes the thread
+        self._connection.close()
 
     def parts(self) -> Iterator[bytes]:
         """The parts of the body, as they arrive. After the last one the connection is kept, and else closed."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import yaml
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationError, model_validator
@@ -43,10 +43,14 @@ Variables = _either(list, lambda pairs: dict(str(pair).partition("=")[::2] for p
 
 
 class _Part(BaseModel, extra="forbid"):
+    ignored: ClassVar[tuple[str, ...]] = ()
+
     @model_validator(mode="before")
     @classmethod
     def _known(cls, data: Any) -> Any:
-        return {k: v for k, v in data.items() if not OTHERS.match(k)} if isinstance(data, dict) else data
+        if not isinstance(data, dict):
+            return data
+        return {k: v for k, v in data.items() if k not in cls.ignored and not OTHERS.match(k)}
 
 
 class _Build(_Part):
@@ -55,6 +59,7 @@ class _Build(_Part):
 
 
 class _Service(_Part):
+    ignored = ("init", "tty", "stdin_open", "restart", "stop_grace_period")
     image: str | None = None
     build: Annotated[_Build | None, _either(str, lambda context: {"context": context})] = None
     entrypoint: Argv = []
@@ -65,11 +70,6 @@ class _Service(_Part):
     pids_limit: int | None = None
     network_mode: Literal["none", "bridge"] | None = None
     depends_on: list[str] = []  # all sandboxes exist before the first command starts; a condition is refused
-    init: Any = None
-    tty: Any = None
-    stdin_open: Any = None
-    restart: Any = None
-    stop_grace_period: Any = None
 
 
 class _Port(_Part):
@@ -85,10 +85,9 @@ class _Network(_Part):
 
 
 class _File(_Part):
+    ignored = ("version", "name")
     services: dict[str, _Service] = {}
     network: _Network | None = Field(None, alias="x-inspect-network")
-    version: Any = None
-    name: Any = None
 
 
 def read(file: str) -> dict[str, Service]:

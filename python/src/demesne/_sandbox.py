@@ -6,6 +6,7 @@ import os
 import weakref
 from binascii import a2b_base64
 from contextlib import AbstractContextManager, suppress
+from functools import cache
 
 from ._errors import DemesneError, InvalidRequest, SandboxLost
 
@@ -65,16 +66,12 @@ class CommandFailed(DemesneError):
         self.result = result
 
 
-_shared: Client | None = None
-
-
+@cache
 def shared() -> Client:
     """The client of sandboxes that name none."""
-    global _shared
     from ._client import Client
 
-    _shared = _shared or Client()
-    return _shared
+    return Client()
 
 
 def _asks(about: str, method: str, *path: str, items: bool = False) -> Callable[..., Any]:

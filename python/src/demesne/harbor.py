@@ -33,7 +33,7 @@ PATHS = EnvironmentPaths()
 
 
 class DemesneEnvironment(BaseEnvironment):
-    """ttl: seconds that the sandbox may stay unused. fork_verifier is for tests that need no process of the agent."""
+    """ttl: seconds that the sandbox may stay unused. fork_verifier: see above."""
 
     def __init__(self, *args: Any, ttl: int = 86400, fork_verifier: bool = False, **kwargs: Any) -> None:
         self._ttl, self._forks = ttl, fork_verifier
@@ -68,7 +68,6 @@ class DemesneEnvironment(BaseEnvironment):
     def _rules(self, policy: NetworkPolicy) -> dict[str, Any]:
         if policy.network_mode == NetworkMode.PUBLIC:
             return {"mode": "open"}
-        # A rule for a name that does not exist keeps the network changeable, and allows nothing.
         return {"mode": "none", "allow": [_rule(host) for host in policy.allowed_hosts] or [CLOSED]}
 
     async def start(self, force_build: bool) -> None:

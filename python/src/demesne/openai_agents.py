@@ -29,8 +29,6 @@ Account = str | User | None
 
 
 class DemesneOptions(Arguments, BaseSandboxClientOptions, frozen=True):
-    """The arguments of Sandbox: sizes in bytes, and ttl in seconds. env has variables of all commands."""
-
     type: Literal["demesne"] = "demesne"
     ttl: int = 86400
     exposed_ports: tuple[int, ...] = ()
