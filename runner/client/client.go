@@ -211,7 +211,7 @@ func (c *Client) Create(ctx context.Context, spec runner.Spec) (*Sandbox, error)
 		return nil, err
 	}
 	defer files.close()
-	if spec.Lifetime == runner.Persistent {
+	if spec.Lifetime == runner.Persistent && spec.Slot == "" { // Reserve makes it too
 		c.dir.makeSandboxRoot(c.hello.Mode)
 	}
 	var reply api.Created
