@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"net/http"
@@ -86,6 +87,13 @@ func (s *server) build(w http.ResponseWriter, r *http.Request) error {
 		to.e.Encode(map[string]string{"stream": "Successfully tagged " + name + "\n"})
 	}
 	return nil
+}
+
+// noBuildKit tells the caller once what Docker's client 20.10 hides: it shows the status of this answer, but not the text.
+func (s *server) noBuildKit(http.ResponseWriter, *http.Request) error {
+	err := fail(http.StatusNotImplemented, "BuildKit's protocol is not spoken here: set DOCKER_BUILDKIT=0")
+	s.buildKit.Do(func() { fmt.Fprintln(os.Stderr, "demesne: docker:", err) })
+	return err
 }
 
 // buildOptions reads the parameters of a build. Its steps have the rules and the limits of a container, and no rule at all

@@ -186,6 +186,11 @@ func (s *server) removeImage(w http.ResponseWriter, r *http.Request) error {
 	return answer(w, http.StatusOK, []map[string]string{{"Untagged": name}})
 }
 
+// pruneNone removes nothing: images that clients built end with the parent, and their layers are the store's.
+func (s *server) pruneNone(w http.ResponseWriter, _ *http.Request) error {
+	return answer(w, http.StatusOK, map[string]any{"ImagesDeleted": []any{}, "CachesDeleted": []any{}, "SpaceReclaimed": 0})
+}
+
 // dropBuilt removes the images that clients built.
 func (s *server) dropBuilt() {
 	for _, own := range s.owned {

@@ -26,6 +26,7 @@ type server struct {
 	end      context.CancelFunc
 	events   events
 	building sync.Mutex // held by a build: they run one after the other
+	buildKit sync.Once  // the caller was told that it is not spoken
 
 	mu         sync.Mutex
 	containers []*container // the oldest first
