@@ -23,7 +23,7 @@ import (
 func SSH() app.Verb {
 	return app.Verb{
 		Command: cmdline.Command{
-			Name: "ssh", Usage: []string{"[--forward-agent] [ssh's flags] NAME [CMD…]", "--config", "--stdio [--forward-agent] NAME"},
+			Name: "ssh", Usage: []string{"[--forward-agent] [--forward-remote] [ssh's flags] NAME [CMD…]", "--config", "--stdio [--forward-agent] [--forward-remote] NAME"},
 			Summary: "reach a persistent sandbox by ssh, scp, sftp, rsync and editors",
 			About: `Starts OpenSSH's client for the sandbox NAME, without a server in the sandbox, a port, a key or an account. All other flags
 are ssh's own: -t, -L, -N. Its configuration files are not read; -F names one.
@@ -34,8 +34,8 @@ demesne-NAME. rsync -e "demesne ssh" and GIT_SSH_COMMAND="demesne ssh" need no b
 --stdio serves one connection on stdin and stdout, for a ProxyCommand. It accepts its client without a key, because only
 you can start it, with the rights that you have.
 
-The user name is ignored: commands run as the sandbox's user. -L reaches ports of the sandbox. -R is refused.
---forward-agent lets programs of the sandbox use your ssh agent, if ssh forwards it (-A).`,
+The user name is ignored: commands run as the sandbox's user. -L reaches ports of the sandbox.
+--forward-agent lets programs of the sandbox use your ssh agent, if ssh forwards it (-A). --forward-remote lets it reach the addresses of -R.`,
 			Examples: []cmdline.Example{
 				{Says: "get a shell", Line: "demesne ssh build"},
 				{Says: "reach a server of the sandbox at port 8080 here", Line: "demesne ssh -N -L 8080:localhost:80 build"},
@@ -50,13 +50,14 @@ The user name is ignored: commands run as the sandbox's user. -L reaches ports o
 
 type sshOptions struct {
 	*app.App
-	config, stdio, forward bool
+	config, stdio, forward, remote bool
 }
 
 // Flags returns demesne's own flags. They come first, as the others are ssh's.
 func (o *sshOptions) Flags() cmdline.Flags {
 	return cmdline.Flags{
 		{Group: app.GroupCommand, Long: "forward-agent", Set: cmdline.On(&o.forward), Help: "let programs of the sandbox use your ssh agent"},
+		{Group: app.GroupCommand, Long: "forward-remote", Set: cmdline.On(&o.remote), Help: "let ports of the sandbox lead to the addresses of -R"},
 		{Group: app.GroupResult, Long: "config", Set: cmdline.On(&o.config), Help: "print a block for ~/.ssh/config"},
 		{Group: app.GroupResult, Long: "stdio", Set: cmdline.On(&o.stdio), Help: "serve one connection on stdin and stdout"},
 	}
@@ -64,7 +65,7 @@ func (o *sshOptions) Flags() cmdline.Flags {
 
 func (o *sshOptions) Run(args []string) (int, error) {
 	own := 0
-	for own < len(args) && slices.Contains([]string{"--forward-agent", "--config", "--stdio"}, args[own]) {
+	for own < len(args) && slices.Contains([]string{sshcmd.ForwardAgent, sshcmd.ForwardRemote, "--config", "--stdio"}, args[own]) {
 		own++
 	}
 	c := SSH()
@@ -92,10 +93,14 @@ func (o *sshOptions) Run(args []string) (int, error) {
 
 // server returns the arguments of the frontend that serves a connection.
 func (o *sshOptions) server(name string) []string {
+	args := []string{"ssh"}
 	if o.forward {
-		return []string{"ssh", "--forward-agent", name}
+		args = append(args, sshcmd.ForwardAgent)
 	}
-	return []string{"ssh", name}
+	if o.remote {
+		args = append(args, sshcmd.ForwardRemote)
+	}
+	return append(args, name)
 }
 
 // start executes OpenSSH's client.

@@ -22,13 +22,7 @@ func agent() error {
 	}
 	defer os.RemoveAll(dir)
 	path := dir + "/agent"
-	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err == nil {
-		err = unix.Bind(fd, &unix.SockaddrUnix{Name: path})
-	}
-	if err == nil {
-		err = unix.Listen(fd, 16)
-	}
+	fd, _, err := listener(unix.AF_UNIX, &unix.SockaddrUnix{Name: path})
 	if err != nil {
 		return fmt.Errorf("make socket of agent: %w", err)
 	}
@@ -39,10 +33,7 @@ func agent() error {
 	over := make(chan error)
 	go func() {
 		for {
-			c, _, err := unix.Accept4(fd, unix.SOCK_CLOEXEC)
-			if err == unix.EINTR || err == unix.ECONNABORTED {
-				continue
-			}
+			c, err := accept(fd)
 			if err != nil {
 				over <- err
 				return

@@ -5,28 +5,41 @@ import (
 	"io"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// connect carries stdin and stdout to a port of this sandbox's loopback, as soon as something listens there. It ends with
-// the connection. Package net would add half a megabyte to every sandbox's PID 1.
+// connect carries stdin and stdout to a port of this sandbox's loopback, as soon as something listens there, or with @PORT to
+// a connection that [listen] took. It ends with the connection. Package net would add half a megabyte to every sandbox's PID 1.
 func connect(port string) error {
-	n, err := strconv.ParseUint(port, 10, 16)
+	taken, isTaken := strings.CutPrefix(port, "@")
+	n, err := strconv.ParseUint(taken, 10, 16)
 	if err != nil {
 		return fmt.Errorf("connect to port %q: not a port", port)
 	}
-	fd, err := dial(int(n))
+	var fd int
+	if isTaken {
+		fd, err = take(taken)
+	} else {
+		fd, err = dial(int(n))
+	}
 	if err != nil {
 		return fmt.Errorf("connect to port %d: %w", n, err)
 	}
 	c := os.NewFile(uintptr(fd), "connection")
+	sent := make(chan struct{})
 	go func() {
+		defer close(sent)
 		io.Copy(c, os.Stdin)
 		unix.Shutdown(fd, unix.SHUT_WR)
 	}()
 	_, err = io.Copy(os.Stdout, c)
+	if isTaken { // it may have sent all, and wait for the answer
+		os.Stdout.Close()
+		<-sent
+	}
 	return err
 }
 

@@ -31,8 +31,8 @@ func main() {
 	}
 	switch len(os.Args) { // with arguments it runs as a helper command in the sandbox, not as PID 1
 	case 3:
-		if os.Args[1] == "connect" {
-			if err := connect(os.Args[2]); err != nil {
+		if carry := map[string]func(string) error{"connect": connect, "listen": listen}[os.Args[1]]; carry != nil {
+			if err := carry(os.Args[2]); err != nil {
 				os.Stderr.WriteString(err.Error() + "\n")
 				os.Exit(1)
 			}

@@ -27,6 +27,17 @@ func (s *Sandbox) Dial(ctx context.Context, port uint16) (*Stream, error) {
 // socket as its first line, then the requests of programs, each of which waits for its answer.
 func (s *Sandbox) Agent(ctx context.Context) (*Stream, error) { return s.carry(ctx, "agent") }
 
+// Listen starts a process that listens on 127.0.0.1:port of the sandbox, or with port 0 on a free one. The stream has the port as
+// its first line, and a line for each connection, which the next stream of [Sandbox.Take] carries.
+func (s *Sandbox) Listen(ctx context.Context, port uint16) (*Stream, error) {
+	return s.carry(ctx, "listen", strconv.Itoa(int(port)))
+}
+
+// Take carries a connection that a process of [Sandbox.Listen] took.
+func (s *Sandbox) Take(ctx context.Context, port uint16) (*Stream, error) {
+	return s.carry(ctx, "connect", "@"+strconv.Itoa(int(port)))
+}
+
 // carry starts insideProgram with arguments.
 func (s *Sandbox) carry(ctx context.Context, args ...string) (*Stream, error) {
 	cmd := runner.Command{Argv: append([]string{insideProgram}, args...), Dir: "/"}
@@ -51,6 +62,9 @@ func (s *Stream) Write(b []byte) (int, error) { return s.in.Write(b) }
 
 // CloseWrite ends the input of the program at the port. Its output goes on.
 func (s *Stream) CloseWrite() error { return s.in.Close() }
+
+// Wait waits until the process that carries the connection has passed everything on, after CloseWrite.
+func (s *Stream) Wait(ctx context.Context) { s.process.Wait(ctx) }
 
 // Close ends the connection and the process that carries it.
 func (s *Stream) Close() error {

@@ -7,3 +7,9 @@ const (
 	StateName  = "ssh"
 	KnownHosts = "known_hosts"
 )
+
+// The flags by which a user lets a sandbox reach the client: its ssh agent, and the addresses of -R.
+const (
+	ForwardAgent  = "--forward-agent"
+	ForwardRemote = "--forward-remote"
+)

@@ -16,6 +16,7 @@ import (
 	"demesne/internal/text"
 	"demesne/runner"
 	"demesne/runner/ipc"
+	"demesne/server/sshcmd"
 	"demesne/session"
 )
 
@@ -55,8 +56,8 @@ func (c *connection) session(ctx context.Context, channel ssh.Channel, requests 
 				begun = ok
 			}
 		case "auth-agent-req@openssh.com":
-			if ok = c.forwardAgent; !ok {
-				c.say("agent forwarding is refused: " + ForwardFlag + " allows it")
+			if ok = c.allow.Agent; !ok {
+				c.say("agent forwarding is refused: " + sshcmd.ForwardAgent + " allows it")
 			}
 			x.agent = ok
 		default:

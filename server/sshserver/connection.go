@@ -19,9 +19,9 @@ import (
 
 // connection is the connection of a client to a sandbox.
 type connection struct {
-	service      *session.Service
-	forwardAgent bool
-	conn         *ssh.ServerConn
+	service *session.Service
+	allow   Allowed
+	conn    *ssh.ServerConn
 
 	opened chan struct{} // closed when sandbox or err is set
 	box    *session.Sandbox

@@ -1,26 +1,32 @@
 package sshserver
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"io"
 	"net"
+	"strconv"
 	"strings"
 
 	"golang.org/x/crypto/ssh"
 
 	"demesne/internal/text"
+	"demesne/runner/client"
 )
+
+// address is where a forwarded connection leads, and where it is from.
+type address struct {
+	Host       string
+	Port       uint32
+	From       string
+	OriginPort uint32
+}
 
 // forward connects the client to a port of the sandbox (ssh -L, -D, -W). A process in the sandbox makes the connection, so
 // "localhost" is the sandbox, and never the host. Another address would leave the sandbox past its policy.
 func (c *connection) forward(ctx context.Context, n ssh.NewChannel) {
-	var to struct {
-		Host       string
-		Port       uint32
-		From       string
-		OriginPort uint32
-	}
+	var to address
 	if err := ssh.Unmarshal(n.ExtraData(), &to); err != nil || to.Port == 0 || to.Port > 65535 {
 		n.Reject(ssh.ConnectionFailed, "not an address")
 		return
@@ -40,25 +46,96 @@ func (c *connection) forward(ctx context.Context, n ssh.NewChannel) {
 	if err != nil {
 		return
 	}
-	defer channel.Close()
 	go ssh.DiscardRequests(requests)
-	done := make(chan struct{})
+	received, _ := join(channel, stream)
+	select {
+	case <-received:
+	case <-ctx.Done():
+	}
+	channel.Close()
+}
+
+// join copies between a channel and a port of the sandbox.
+func join(channel ssh.Channel, stream *client.Stream) (received, sent chan struct{}) {
+	received, sent = make(chan struct{}), make(chan struct{})
 	go func() {
-		defer close(done)
+		defer close(received)
 		io.Copy(channel, stream)
 		channel.CloseWrite()
 	}()
 	go func() {
+		defer close(sent)
 		if _, err := io.Copy(stream, channel); err != nil {
 			stream.Close()
 			return
 		}
 		stream.CloseWrite()
 	}()
-	select {
-	case <-done:
-	case <-ctx.Done():
+	return received, sent
+}
+
+// forwardedMost bounds the connections of one port that the sandbox opens to the client at once, and portsMost the ports.
+const forwardedMost, portsMost = 16, 16
+
+// listen listens on a port of the sandbox at the client's request (ssh -R). Each connection goes to the client, which knows where
+// it leads: the sandbox chooses no address.
+func (c *connection) listen(ctx context.Context, host string, port uint32) (*client.Stream, uint32, error) {
+	if !isLoopback(host) || port > 65535 {
+		return nil, 0, fmt.Errorf("-R refused: only localhost of the sandbox can listen, not %s", text.SafeLine(text.Shorten(host, 80)))
 	}
+	stream, err := c.box.Listen(ctx, uint16(port))
+	if err != nil {
+		return nil, 0, err
+	}
+	lines := bufio.NewReaderSize(stream, 16)
+	line, err := lines.ReadSlice('\n')
+	chosen, bad := strconv.ParseUint(strings.TrimSpace(string(line)), 10, 16)
+	if err != nil || bad != nil {
+		stream.Close()
+		return nil, 0, fmt.Errorf("-R: port %d of the sandbox cannot be used: is it taken?", port)
+	}
+	go func() {
+		free := make(chan struct{}, forwardedMost)
+		for {
+			free <- struct{}{}
+			if _, err := lines.ReadByte(); err != nil {
+				return
+			}
+			go func() {
+				if err := c.forwarded(ctx, host, uint32(chosen)); err != nil {
+					c.say(fmt.Sprintf("-R: port %d ends: %v", chosen, err))
+					stream.Close() // the connection would go to the next process
+				}
+				<-free
+			}()
+		}
+	}()
+	return stream, uint32(chosen), nil
+}
+
+// forwarded carries one connection to the client, until both ends have closed it.
+func (c *connection) forwarded(ctx context.Context, host string, port uint32) error {
+	stream, err := c.box.Take(ctx, uint16(port))
+	if err != nil {
+		return err
+	}
+	defer stream.Close()
+	channel, requests, err := c.conn.OpenChannel("forwarded-tcpip", ssh.Marshal(address{host, port, "127.0.0.1", 0}))
+	if err != nil {
+		return nil // what the client connects to does not answer
+	}
+	defer channel.Close()
+	go ssh.DiscardRequests(requests)
+	received, sent := join(channel, stream)
+	for _, end := range []chan struct{}{received, sent} {
+		select {
+		case <-end:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+	stream.Wait(ctx)
+	return nil
 }
 
 func isLoopback(host string) bool {

@@ -30,27 +30,29 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"demesne/internal/text"
+	"demesne/server/sshcmd"
 	"demesne/session"
 )
 
 // Prefix begins the host names of sandboxes in the block of demesne ssh --config.
 const Prefix = "demesne-"
 
-// ForwardFlag lets commands of the sandbox use the client's ssh agent.
-const ForwardFlag = "--forward-agent"
+// Allowed is what a connection lets the sandbox reach at the client: its ssh agent, and the addresses of -R.
+type Allowed struct{ Agent, Remote bool }
 
 // failed is the exit code of a connection that could not be served, as of every verb of demesne.
 const failed = 125
 
 // Main serves the connection of demesne ssh --stdio.
 func Main() {
-	args, forward := os.Args[1:], false
-	if len(args) > 0 && args[0] == ForwardFlag {
-		args, forward = args[1:], true
+	args, allow := os.Args[1:], Allowed{}
+	flags := map[string]*bool{sshcmd.ForwardAgent: &allow.Agent, sshcmd.ForwardRemote: &allow.Remote}
+	for len(args) > 0 && flags[args[0]] != nil {
+		*flags[args[0]], args = true, args[1:]
 	}
 	err := errors.New("needs the name of one sandbox")
 	if len(args) == 1 {
-		err = Serve(context.Background(), stdio{}, args[0], forward)
+		err = Serve(context.Background(), stdio{}, args[0], allow)
 	}
 	if err != nil {
 		tell(err)
@@ -67,10 +69,10 @@ func tell(err error) {
 
 // Serve serves one connection until the client ends it. Commands that still run then end, as with a killed
 // demesne exec.
-func Serve(ctx context.Context, client net.Conn, name string, forwardAgent bool) error {
+func Serve(ctx context.Context, client net.Conn, name string, allow Allowed) error {
 	service := session.New(session.Options{})
 	defer service.Close()
-	c := &connection{service: service, forwardAgent: forwardAgent, opened: make(chan struct{})}
+	c := &connection{service: service, allow: allow, opened: make(chan struct{})}
 	c.agent = sync.OnceValues(c.listenAgent)
 	// The sandbox is opened while the client and this process agree on keys.
 	go c.open(ctx, name)
@@ -96,7 +98,7 @@ func Serve(ctx context.Context, client net.Conn, name string, forwardAgent bool)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	c.conn = conn
-	go c.requests(requests)
+	go c.requests(ctx, requests)
 	c.serve(ctx, channels)
 	return nil
 }
@@ -133,16 +135,40 @@ func (c *connection) serve(ctx context.Context, channels <-chan ssh.NewChannel) 
 	}
 }
 
-// requests answers requests that belong to no channel. Listening at the client's request would make ports of the host
-// reachable from the sandbox, so it is the policy's decision: --host-port and --publish of demesne create.
-func (c *connection) requests(all <-chan *ssh.Request) {
+// requests answers requests that belong to no channel. A listener lets the sandbox reach what the client names, on the client's
+// machine and beyond, so it needs the flag of the user who starts this process.
+func (c *connection) requests(ctx context.Context, all <-chan *ssh.Request) {
+	listeners := map[uint32]io.Closer{}
 	for r := range all {
-		switch r.Type {
-		case "tcpip-forward", "streamlocal-forward@openssh.com":
-			c.say("-R is refused: a sandbox reaches the caller's machine only by the policy that it was created with")
+		var at struct {
+			Host string
+			Port uint32
+		}
+		isListen := r.Type == "tcpip-forward"
+		ok := (isListen || r.Type == "cancel-tcpip-forward") && ssh.Unmarshal(r.Payload, &at) == nil
+		var answer []byte
+		switch {
+		case isListen && ok && c.allow.Remote && len(listeners) < portsMost:
+			l, port, err := c.listen(ctx, at.Host, at.Port)
+			if ok = err == nil; ok {
+				listeners[port] = l
+			} else {
+				c.say(err.Error())
+			}
+			if ok && at.Port == 0 {
+				answer = ssh.Marshal(struct{ Port uint32 }{port})
+			}
+		case isListen || r.Type == "streamlocal-forward@openssh.com":
+			ok = false
+			c.say("-R is refused: " + sshcmd.ForwardRemote + " lets the sandbox reach the address that a port of -R leads to")
+		case listeners[at.Port] != nil:
+			listeners[at.Port].Close()
+			delete(listeners, at.Port)
+		default:
+			ok = false
 		}
 		if r.WantReply {
-			r.Reply(false, nil)
+			r.Reply(ok, answer)
 		}
 	}
 }

@@ -1,0 +1,141 @@
+package integration
+
+import (
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+)
+
+// reading is a program for a sandbox that prints what ports of its loopback answer, one after the other.
+const reading = `python3 -c '
+import socket, sys
+for port in sys.argv[1:]:
+    c = socket.create_connection(("127.0.0.1", int(port))); c.sendall(b"from inside"); c.shutdown(socket.SHUT_WR)
+    print(c.makefile().read(), flush=True)' `
+
+// TestSSHRemote forwards ports of a sandbox to this machine (ssh -R), with the flag that allows it.
+func TestSSHRemote(t *testing.T) {
+	program(t, "python3")
+	b := newSSH(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				got, _ := io.ReadAll(c)
+				io.WriteString(c, "outside heard "+string(got))
+			}()
+		}
+	}()
+	to := l.Addr().String()
+	ssh := func(args ...string) result {
+		return b.demesne(append([]string{"ssh", "--forward-remote", "-o", "ExitOnForwardFailure=yes"}, args...)...)
+	}
+	// Many connections of one port, one at a time and all at once.
+	if r := ssh("-R", "9000:"+to, "-R", "localhost:9001:"+to, "build", reading+strings.Repeat("9000 9001 ", 20)); r.stdout != strings.Repeat("outside heard from inside\n", 40) {
+		t.Errorf("two ports: %+v", r)
+	}
+	if r := ssh("-R", "9000:"+to, "build", "for i in $(seq 30); do "+reading+"9000 & done; wait"); strings.Count(r.stdout, "outside heard from inside\n") != 30 {
+		t.Errorf("30 at once: %+v", r)
+	}
+	if r := b.demesne("ssh", "build", reading+"9000"); r.code == 0 {
+		t.Errorf("the port outlives its connection: %+v", r)
+	}
+	cmd := b.command("demesne", "ssh", "--forward-remote", "-N", "-R", "0:"+to, "build")
+	says, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer cmd.Wait()
+	defer cmd.Process.Kill()
+	line := make([]byte, 256)
+	n, _ := says.Read(line)
+	port, isPort := strings.CutPrefix(string(line[:n]), "Allocated port ")
+	if port, _, _ = strings.Cut(port, " "); !isPort {
+		t.Fatalf("-R 0: %q", line[:n])
+	}
+	if r := b.demesne("ssh", "build", reading+port); r.stdout != "outside heard from inside\n" {
+		t.Errorf("port %s: %+v", port, r)
+	}
+	if r := ssh("-R", port+":"+to, "build", "true"); r.code == 0 || !strings.Contains(r.stderr, "is it taken?") {
+		t.Errorf("a port that is taken: %+v", r)
+	}
+}
+
+// TestEscapeN48Remote asks for listeners that the user did not allow, or that other machines could reach, and sends more connections
+// than the client may get.
+func TestEscapeN48Remote(t *testing.T) {
+	program(t, "python3")
+	b := newSSH(t)
+	for _, c := range []struct{ want, line string }{
+		{"-R is refused", "-R 1234:localhost:22"},
+		{"-R is refused", "-R 0:localhost:22"},
+		{"-R is refused", "-R /tmp/s:localhost:22"},
+		{"-R is refused", "--forward-remote -R /tmp/s:localhost:22"},
+		{"-R is refused", "--forward-agent -R 1234:localhost:22"},
+		{"only localhost of the sandbox", "--forward-remote -R *:1234:localhost:22"},
+		{"only localhost of the sandbox", "--forward-remote -R 0.0.0.0:1234:localhost:22"},
+	} {
+		flags := strings.Fields(c.line)
+		own := 0
+		for strings.HasPrefix(flags[own], "--") {
+			own++
+		}
+		args := append(append([]string{"ssh"}, flags[:own]...), "-o", "ExitOnForwardFailure=yes")
+		if r := b.demesne(append(append(args, flags[own:]...), "build", "true")...); r.code == 0 || !strings.Contains(r.stderr, c.want) {
+			t.Errorf("%s: %+v", c.line, r)
+		}
+	}
+	// The client's server accepts, and never ends. Of 40 connections it gets 16.
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	cmd := b.command("demesne", "ssh", "--forward-remote", "-R", "9000:"+l.Addr().String(), "build", `python3 -c '
+import socket
+held = [socket.create_connection(("127.0.0.1", 9000)) for _ in range(40)]
+print("held", flush=True); input()'`)
+	if _, err := cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer cmd.Wait()
+	defer cmd.Process.Kill()
+	var held []net.Conn
+	accept := func(wait time.Duration) bool {
+		l.(*net.TCPListener).SetDeadline(time.Now().Add(wait))
+		c, err := l.Accept()
+		if err == nil {
+			held = append(held, c)
+		}
+		return err == nil
+	}
+	for range 16 {
+		if !accept(patience) {
+			t.Fatalf("%d connections arrived", len(held))
+		}
+	}
+	if accept(300 * time.Millisecond) {
+		t.Error("more than 16 connections at once")
+	}
+	held[0].Close() // makes room for one
+	if !accept(patience) {
+		t.Error("no connection followed one that ended")
+	}
+}
