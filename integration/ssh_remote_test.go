@@ -69,7 +69,7 @@ func TestSSHRemote(t *testing.T) {
 	if r := b.demesne("ssh", "build", reading+port); r.stdout != "outside heard from inside\n" {
 		t.Errorf("port %s: %+v", port, r)
 	}
-	if r := ssh("-R", port+":"+to, "build", "true"); r.code == 0 || !strings.Contains(r.stderr, "is it taken?") {
+	if r := ssh("-R", port+":"+to, "build", "sleep 30"); r.code == 0 || !strings.Contains(r.stderr, "is it taken?") {
 		t.Errorf("a port that is taken: %+v", r)
 	}
 }

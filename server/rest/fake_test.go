@@ -211,16 +211,12 @@ func (f *fake) Grants(_ context.Context, l runner.Limits, timeout time.Duration)
 	return p.Grant(l, timeout)
 }
 
-func (f *fake) HasImage(context.Context, string) bool { return true }
-
-// PullPrivate implements Service.
+func (f *fake) HasImage(context.Context, string) bool                        { return true }
 func (f *fake) PullPrivate(context.Context, server.Private, io.Writer) error { return nil }
-
-func (f *fake) Build(context.Context, server.Build, io.Writer) error { return nil }
-func (f *fake) Discard(context.Context, string) error                { return nil }
-
-func (f *fake) Blobs(context.Context, string) (map[string]int64, error) { return nil, nil }
-func (f *fake) MayDecide(context.Context) error                         { return nil }
+func (f *fake) Build(context.Context, server.Build, io.Writer) error         { return nil }
+func (f *fake) Discard(context.Context, string) error                        { return nil }
+func (f *fake) Blobs(context.Context, string) (map[string]int64, error)      { return nil, nil }
+func (f *fake) MayDecide(context.Context) error                              { return nil }
 
 func (f *fake) Diff(context.Context, string) (*runner.Diff, error) {
 	return &runner.Diff{Changes: []runner.Change{{Path: []byte("/a\xff"), Kind: "A"}}}, nil
