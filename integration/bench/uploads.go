@@ -38,7 +38,7 @@ func uploads(m *machine) error {
 	if err := u.prepare(); err != nil {
 		return err
 	}
-	defer m.output("demesne", "rm", u.rest)
+	defer m.output("demesne", "rm", u.rest, "e2b-"+u.e2b)
 	ways := []struct {
 		name string
 		once func() error
