@@ -70,6 +70,7 @@ func TestRay(t *testing.T) {
 		}
 	})
 	t.Run("signal", c.interrupt)
+	t.Run("map", func(t *testing.T) { rayMap(t, c) })
 	t.Run("agent", func(t *testing.T) {
 		if r := c.demesne("agent", "run", "--on", "ray", "--script", `echo "you said: $1"`, "hello"); r.code != 0 || r.stdout != "you said: hello\n" {
 			t.Errorf("%+v", r)
@@ -87,9 +88,6 @@ func TestRay(t *testing.T) {
 			if r := c.demesne(append([]string{"run"}, args...)...); r.code != 125 || !strings.Contains(r.stderr, want) || len(strings.Split(r.stderr, "\n")) > 3 {
 				t.Errorf("%q: %+v", args, r)
 			}
-		}
-		if r := c.over("1\n", "map", "--on", "ray", "--", "true"); r.code != 125 || !strings.Contains(r.stderr, "ray takes no lists\nhint: demesne.ray.map") {
-			t.Errorf("%+v", r)
 		}
 		c.extra = append(c.extra, "RAY_AUTH_TOKEN=wrong")
 		defer func() { c.extra = c.extra[:len(c.extra)-1] }()
@@ -109,9 +107,15 @@ func TestRay(t *testing.T) {
 	t.Run("machine", func(t *testing.T) {
 		ids := map[string]string{}
 		for len(ids) < 2 {
-			id := c.job("--cpus", "2", "--", "sh", "-c", "echo up; exec sleep 1000")
+			id := c.job("--cpus", "1.5", "--", "sh", "-c", "echo up; exec sleep 1000")
 			c.until(id, "up")
 			ids[c.status(id).Node] = id
+		}
+		list := strings.TrimSpace(c.over("1\n2\n", "map", "--on", "ray", "--cpus", "0.5", "--background", "-c", `echo "up $0"; sleep 10; echo end`).stdout)
+		c.until(list+"/1", "up")
+		c.until(list+"/2", "up")
+		if all := c.items(list); all[0].Node == all[1].Node {
+			t.Errorf("%+v", all)
 		}
 		c.root("sh", "-c", "kill -KILL $(cat '"+c.state+"/n2.pid')")
 		var r result
@@ -122,6 +126,21 @@ func TestRay(t *testing.T) {
 		if r.code != 125 || !strings.Contains(r.stderr, "ended the job: Job supervisor actor died") {
 			t.Errorf("%+v", r)
 		}
+		eventually(t, "the list", func() bool {
+			r = c.demesne("wait", list)
+			return !strings.Contains(r.stderr, "deadline exceeded")
+		})
+		if r.code != 0 || !strings.HasSuffix(r.stderr, "2 items: 2 succeeded\n") {
+			t.Errorf("%+v", r)
+		}
+		if r := c.demesne("logs", list); r.stdout != "up 1\nend\nup 2\nend\n" {
+			t.Errorf("%+v", r)
+		}
+		for _, j := range c.items(list) { // one of them began on n2
+			if j.Node != "n1" {
+				t.Errorf("%+v", j)
+			}
+		}
 		if j := c.status(ids["n1"]); j.Status != "running" {
 			t.Errorf("%+v", j)
 		}
@@ -130,4 +149,30 @@ func TestRay(t *testing.T) {
 			t.Errorf("%+v", r)
 		}
 	})
+}
+
+// rayMap runs lists. An item that fails begins once.
+func rayMap(t *testing.T, c *cluster) {
+	r := c.over("1\n2\n3\n4\n5\n", "map", "--on", "ray", "--parallel", "3", "-c", `echo "item $0"; test "$0" != 4`)
+	if r.code != 1 || r.stdout != "item 1\nitem 2\nitem 3\nitem 4\nitem 5\n" || !strings.HasSuffix(r.stderr, ": 5 items: 4 succeeded, 1 failed\n") {
+		t.Errorf("%+v", r)
+	}
+	id := strings.TrimSpace(c.over(strings.Repeat("sleep 1000\n", 4)+"sleep 1\n", "map", "--on", "ray", "--background", "-c", "echo up; $0").stdout)
+	for _, n := range []string{"1", "2", "3", "4"} { // both machines have two processors
+		c.until(id+"/"+n, "up")
+	}
+	if r := c.demesne("cancel", id+"/1"); r.code != 0 {
+		t.Errorf("%+v", r)
+	}
+	if r := c.demesne("wait", id+"/5"); r.code != 0 { // it has the processor of the first
+		t.Errorf("%+v", r)
+	}
+	if r := c.demesne("cancel", id); r.code != 0 {
+		t.Errorf("%+v", r)
+	}
+	for i, j := range c.items(id) {
+		if i < 4 && (j.Status != "cancelled" || j.Message != "cancelled by a call of cli") || i == 4 && j.Status != "succeeded" {
+			t.Errorf("%d: %+v", i, j)
+		}
+	}
 }

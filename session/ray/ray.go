@@ -9,7 +9,8 @@ package ray
 import (
 	"cmp"
 	"context"
-	"errors"
+	_ "embed"
+	"encoding/json"
 	"fmt"
 	"net/url"
 	"os"
@@ -70,22 +71,55 @@ type submission struct {
 }
 
 // Submit starts a job. Without a number of processors it reserves one: otherwise Ray would start all jobs on its head.
+//
+// A list is one job, whose driver starts a task of Ray for each share. Ray starts a task again elsewhere if its machine ends.
 func (c *Cluster) Submit(ctx context.Context, p jobs.Process) error {
-	if len(p.List.Items) > 0 {
-		return text.Hinted(errors.New("ray takes no lists"), "demesne.ray.map of demesne's package for Python executes a command for many inputs")
+	s, err := c.submission(p)
+	if err != nil {
+		return err
 	}
-	return c.Engine.Submit(ctx, c.submission(p))
+	return c.Engine.Submit(ctx, s)
 }
 
-func (c *Cluster) submission(p jobs.Process) submission {
+// driver is a program for the Python of Ray's processes.
+//
+//go:embed list.py
+var driver string
+
+// maxShares bounds the tasks of a list. Each starts a process of demesne.
+const maxShares = 1000
+
+// plan is what the driver of a list reads.
+type plan struct {
+	Shares   int               `json:"shares"`
+	Parallel int               `json:"parallel"`
+	CPUs     float64           `json:"cpus"`
+	Memory   int64             `json:"memory"`
+	Log      string            `json:"log"`
+	Env      map[string]string `json:"env"`
+}
+
+func (c *Cluster) submission(p jobs.Process) (submission, error) {
 	s := submission{ID: p.ID, CPUs: cmp.Or(p.Needs.CPUs, 1)}
 	if p.Needs.Memory > 0 {
 		s.Memory = p.Needs.Memory + jobs.Overhead
 	}
-	s.Entrypoint = "exec " + text.ShellWords(p.Argv) + " >>" + text.ShellWord(p.Log) + " 2>&1"
 	s.Env.Variables = map[string]string{addressVariables[0]: c.At} // --on there names the same cluster
 	for _, name := range slices.Concat(p.Shared, p.Env) {
 		s.Env.Variables[name] = os.Getenv(name)
 	}
-	return s
+	if items := len(p.List.Items); items > 0 {
+		shares := min(items, maxShares)
+		// The driver needs the PATH of Ray's processes, which has their Python. It waits more than it works, so it reserves nothing.
+		l := plan{shares, cmp.Or(p.List.Parallel, shares), s.CPUs, s.Memory, p.Log, map[string]string{"PATH": os.Getenv("PATH")}}
+		raw, err := json.Marshal(l)
+		if err != nil {
+			return s, err
+		}
+		delete(s.Env.Variables, "PATH")
+		s.CPUs, s.Memory = 0, 0
+		p.Argv = slices.Concat([]string{"python3", "-c", driver, string(raw)}, p.Argv)
+	}
+	s.Entrypoint = "exec " + text.ShellWords(p.Argv) + " >>" + text.ShellWord(p.Log) + " 2>&1"
+	return s, nil
 }

@@ -44,7 +44,7 @@ func TestSubmission(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("WORD", "a'b")
-	s := c.submission(jobs.Process{ID: "job-1", Argv: []string{"/a b/demesne", "attend-job", "$(id)"}, Log: "/it's/log", Env: []string{"WORD"},
+	s, err := c.submission(jobs.Process{ID: "job-1", Argv: []string{"/a b/demesne", "attend-job", "$(id)"}, Log: "/it's/log", Env: []string{"WORD"},
 		Request: []byte(`{"run":["--","rm"]}`), Needs: jobs.Needs{Memory: 1 << 30}})
 	if want := `exec '/a b/demesne' 'attend-job' '$(id)' >>'/it'\''s/log' 2>&1`; s.Entrypoint != want || s.ID != "job-1" {
 		t.Errorf("%+v", s)
@@ -52,7 +52,11 @@ func TestSubmission(t *testing.T) {
 	if s.CPUs != 1 || s.Memory != 1<<30+jobs.Overhead || s.Env.Variables["WORD"] != "a'b" || s.Env.Variables["RAY_API_SERVER_ADDRESS"] != "http://head:8265" {
 		t.Errorf("%+v", s)
 	}
-	if err := c.Submit(t.Context(), jobs.Process{List: jobs.List{Items: []string{"a"}}}); err == nil || !strings.Contains(err.Error(), "no lists") {
-		t.Error(err)
+	s, err = c.submission(jobs.Process{ID: "job-1", Argv: []string{"d"}, Log: "/log", List: jobs.List{Items: []string{"it's"}}, Shared: []string{"PATH"}, Needs: jobs.Needs{CPUs: 2}})
+	if err != nil || !strings.HasPrefix(s.Entrypoint, "exec 'python3' '-c' '") || !strings.Contains(s.Entrypoint, `"cpus":2`) || s.CPUs != 0 {
+		t.Errorf("%+v, %v", s, err)
+	}
+	if _, set := s.Env.Variables["PATH"]; set || strings.Contains(s.Entrypoint, "it's") {
+		t.Errorf("%+v", s)
 	}
 }
