@@ -248,6 +248,7 @@ func TestSlurm(t *testing.T) {
 			t.Errorf("%d files", found)
 		}
 	})
+	t.Run("split", func(t *testing.T) { slurmSplit(t, c) })
 	t.Run("machine", func(t *testing.T) {
 		list := strings.TrimSpace(c.over("1\n2\n3\n", "map", "--on", "slurm", "--background", "-c", `echo "up $0"; sleep 3; echo end`).stdout)
 		id := c.job("--", "sh", "-c", "echo up; sleep 3; echo end")
@@ -347,6 +348,32 @@ func slurmMap(t *testing.T, c *cluster) {
 			t.Errorf("%d: %+v", i, j)
 		}
 	}
+}
+
+// slurmSplit parts a machine from the others while its job goes on and still sees the job's files. The job has one result, of the
+// machine that begins it again.
+func slurmSplit(t *testing.T, c *cluster) {
+	pause := c.file("work/pause", "1000", 0o644)
+	id := c.job("--in", pause, "--", "sh", "-c", "echo up; sleep $(cat /in/pause); echo end")
+	c.until(id, "up")
+	c.file("work/pause", "0", 0o644) // for the second machine
+	first := c.status(id).Node
+	cable := "veth" + strings.TrimPrefix(first, "n")
+	c.root("ip", "link", "set", cable, "down")
+	c.root("scontrol", "update", "NodeName="+first, "State=DOWN", "Reason=split")
+	eventually(t, "the requeue", func() bool { return c.status(id).Status == "queued" })
+	c.root("scontrol", "update", "JobName="+id, "StartTime=now")
+	if r := c.demesne("wait", id); r.code != 0 {
+		t.Errorf("%+v", r)
+	}
+	c.root("ip", "link", "set", cable, "up")
+	if j := c.status(id); j.Status != "succeeded" || j.Node == first {
+		t.Errorf("%+v", j)
+	}
+	if r := c.demesne("logs", id); r.stdout != "up\nend\n" {
+		t.Errorf("%+v", r)
+	}
+	c.root("scontrol", "update", "NodeName="+first, "State=RESUME")
 }
 
 // listen listens at an address of the submitting machine.

@@ -35,7 +35,7 @@ is /out, of item N are in DIR/N instead. The last line of stderr says how many i
 another code than 0 has failed. An item has died if it could not start or ran out of memory, or if its sandbox or its machine ended.
 
 All items are one job, and item N is JOB/N for wait, logs and cancel. demesne jobs JOB lists them. With --on slurm the job is an array job
-of Slurm, and with --on kubernetes an indexed Job. The exit code is 0 if all succeeded, 1 if a command failed, and 125 if an item died or was cancelled.`,
+of Slurm, with --on kubernetes an indexed Job, and with --on ray a job with tasks. The exit code is 0 if all succeeded, 1 if a command failed, and 125 if an item died or was cancelled.`,
 			Examples: []cmdline.Example{
 				{Says: "check each archive of a directory", Line: `ls *.gz | demesne map --mount .:ro --workdir . -- gzip -t`},
 				{Says: "grade 1000 answers on a cluster, with the outputs in directories", Line: "seq 1000 | demesne map --on slurm --parallel 50 --mount .:ro --output graded -- python3 grade.py --task {} --to /out"},

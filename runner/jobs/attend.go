@@ -16,7 +16,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"demesne/internal/flock"
-	"demesne/internal/fsutil"
 	"demesne/runner"
 )
 
@@ -317,13 +316,10 @@ func (s *Store) attendItem(ctx context.Context, id string, keep int64, what json
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
 		return err
 	}
-	if fsutil.Exists(filepath.Join(dir, "result.json")) {
-		return nil
-	}
 	ctx, stop := untilCancelled(ctx, func(by *runner.Frontend) error { return readJSON(filepath.Join(dir, cancelFile), by) })
 	defer stop()
 	err := s.attempt(ctx, dir, keep, what, run)
-	if errors.Is(err, os.ErrExist) { // it was cancelled just before its start
+	if errors.Is(err, os.ErrExist) { // it has ended, or was cancelled just before its start
 		return nil
 	}
 	return err

@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -297,10 +298,42 @@ func untilEnded(ctx context.Context, dir string) (context.Context, func()) {
 // signalPause is the most time between two processes of a job that get an engine's signal.
 const signalPause = 2 * time.Second
 
+// errSuperseded is the cause with which the context of an attempt ends that an engine has replaced.
+var errSuperseded = errors.New("the engine has begun the job again elsewhere")
+
+// superseded reports whether another process wrote when it began.
+func superseded(dir string, began []byte) bool {
+	now, err := os.ReadFile(filepath.Join(dir, "started"))
+	return err == nil && !bytes.Equal(now, began)
+}
+
+// untilSuperseded returns a context that ends when another process begins the job. The network may part a machine from its engine,
+// but not from its files; the engine then begins the job elsewhere.
+func untilSuperseded(ctx context.Context, dir string, began []byte) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	look := time.NewTicker(cancelPause)
+	go func() {
+		defer look.Stop()
+		for ctx.Err() == nil {
+			if superseded(dir, began) {
+				cancel(errSuperseded)
+			}
+			select {
+			case <-ctx.Done():
+			case <-look.C:
+			}
+		}
+	}()
+	return ctx, func() { cancel(nil) }
+}
+
 // attempt runs a job without a lock, which a process may have begun before: an item, or a job on another machine. If the
 // engine ends the process, there is no result unless the user cancelled the job: the engine may start the process again elsewhere,
 // or will say why it ended.
 func (s *Store) attempt(ctx context.Context, dir string, keep int64, what json.RawMessage, run Run) error {
+	if fsutil.Exists(filepath.Join(dir, "result.json")) { // the engine did not see the end
+		return os.ErrExist
+	}
 	host, _ := os.Hostname()
 	began, _ := json.Marshal(time.Now())
 	node, _ := json.Marshal(host)
@@ -310,9 +343,14 @@ func (s *Store) attempt(ctx context.Context, dir string, keep int64, what json.R
 	if err := errors.Join(err, err1, err2); err != nil {
 		return err
 	}
+	ctx, stop := untilSuperseded(ctx, dir, began)
+	defer stop()
 	var res *runner.Result
 	if err = context.Cause(ctx); err == nil {
 		res, err = run(ctx, what, out, errs)
+	}
+	if superseded(dir, began) {
+		return errSuperseded
 	}
 	if err == nil && res.Reason == runner.Lost {
 		select { // an engine signals all processes of a job, and the runner may get it first

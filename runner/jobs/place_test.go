@@ -191,3 +191,28 @@ func TestLostByCancel(t *testing.T) {
 		t.Errorf("%+v, %v", e, err)
 	}
 }
+
+// TestSuperseded lets an engine begin a job again while its first process goes on, as after a split of the network. The job has one
+// result, and the first process ends without one.
+func TestSuperseded(t *testing.T) {
+	dir, up, first := t.TempDir(), make(chan struct{}), make(chan error, 1)
+	go func() {
+		first <- (&Store{}).attempt(t.Context(), dir, 1<<10, nil, func(ctx context.Context, _ json.RawMessage, out, _ io.Writer) (*runner.Result, error) {
+			close(up)
+			<-ctx.Done()
+			return &runner.Result{ExitCode: 1}, nil
+		})
+	}()
+	<-up
+	err := (&Store{}).attempt(t.Context(), dir, 1<<10, nil, func(_ context.Context, _ json.RawMessage, out, _ io.Writer) (*runner.Result, error) {
+		io.WriteString(out, "second")
+		if err := <-first; !errors.Is(err, errSuperseded) {
+			t.Error(err)
+		}
+		return &runner.Result{ExitCode: 2}, nil
+	})
+	var e ended
+	if err != nil || readJSON(filepath.Join(dir, "result.json"), &e) != nil || e.Result.ExitCode != 2 || e.Stdout != 6 {
+		t.Errorf("%v, %+v", err, e)
+	}
+}
