@@ -36,8 +36,9 @@ for n in 1 2; do
   until child=$(pgrep -P "$(cat "$dir/n$n.pid")"); do sleep 0.02; done
   ip link set "peer$n" name eth0 netns "$child"
 done
-until [ -e "$dir/n1.up" ] && [ -e "$dir/n2.up" ] && (exec 3<>/dev/tcp/10.20.7.1/8265) 2>/dev/null; do
-  kill -0 "$(cat "$dir/n1.pid")" "$(cat "$dir/n2.pid")" || { cat "$dir"/n?.log >&2; exit 1; }
+for ((left = 600; ; left--)); do # two minutes
+  [ -e "$dir/n1.up" ] && [ -e "$dir/n2.up" ] && (exec 3<>/dev/tcp/10.20.7.1/8265) 2>/dev/null && break
+  [ "$left" -gt 0 ] && kill -0 "$(cat "$dir/n1.pid")" "$(cat "$dir/n2.pid")" || { cat "$dir"/n?.log >&2; exit 1; }
   sleep 0.2
 done
 "$@"
