@@ -153,10 +153,10 @@ rivals: build
 
 # Builds every image that demesne has a recipe for, and uses it, as both users. It downloads some gigabytes.
 recipes: build
-	@integration/clients/python/install.sh desktop
+	@integration/clients/python/install.sh desktop; integration/clients/browser/install.sh
 	@DEMESNE_RECIPES=1 TIMEOUT=2h RUN="$${RUN:-^TestRecipe}" PKG=./integration integration/test.sh
 
-# The part of recipes about the desktop. Its image stays in /var/tmp/demesne-desktop-UID.
+# The part of recipes about the desktop. Its image stays in /var/tmp/demesne-recipes-UID.
 desktop:
 	@$(MAKE) recipes RUN='^TestRecipe(Desktop|Computer)'
 

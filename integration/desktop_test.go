@@ -97,17 +97,12 @@ func TestPageScreen(t *testing.T) {
 	b.ok("rm", "seen", "bare")
 }
 
-// desktops returns a gallery with the image desktop in a store that later tests of the user find: making it takes minutes.
+// desktops returns a gallery with the image desktop in the kept store.
 // pictures is the directory for screenshots; DEMESNE_SCREENSHOTS names one for a person.
 func desktops(t *testing.T) (g *gallery, pictures string) {
 	heavy(t)
 	g = newGallery(t)
-	own := g.store
-	t.Cleanup(func() { g.store = own })
-	g.store = fmt.Sprintf("/var/tmp/demesne-desktop-%d", os.Getuid())
-	for _, name := range []string{"demesne/debian", "demesne/node", "browser", "desktop"} { // each within the time of one command
-		g.ok("pull", name)
-	}
+	g.kept(append(browsers, "desktop")...)
 	if pictures = os.Getenv(screenshots); pictures == "" {
 		pictures = g.mkdir("pictures")
 	}

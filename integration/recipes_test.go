@@ -143,9 +143,7 @@ func TestRecipeBrowser(t *testing.T) {
 	if os.Getuid() != 0 {
 		g.oneID(t)
 	}
-	for _, name := range []string{"demesne/debian", "demesne/node", "browser"} { // each within the time of one command
-		g.ok("pull", name)
-	}
+	g.kept(browsers...)
 	out := g.mkdir("shots")
 	script := g.file("render.js", render, 0o644)
 	if got := g.ok("run", "--image", "browser", "--in", script, "--out", out, "--", "node", "/in/render.js"); got != "untitled\n" {
@@ -193,10 +191,14 @@ const hostilePages = `const pages = {
   "/file": "<title>F</title><iframe src='file:///etc/passwd'></iframe><script>location='file:///etc/passwd'</script>",
   "/chrome": "<title>C</title><script>location='chrome://settings'</script>",
   "/popups": "<title>P</title><script>for(let i=0;i<9;i++)open('/?'+i)</script>",
+  "/flood": "<title>W</title><script>for(let i=0;i<200;i++)open('/?'+i)</script>",
+  "/alert": "<title>A</title><script>for(;;)alert(1)</script>",
+  "/hog": "<title>H</title><script>setTimeout(()=>{const a=[];for(;;)a.push(new Uint8Array(1<<24).fill(1))})</script>",
+  "/fill": "<title>L</title><script>for(let i=0;i<9;i++)open('/big?'+i)</script>",
   "/unload": "<title>U</title><button id=b>x</button><script>onbeforeunload=e=>{e.preventDefault();e.returnValue='no'}</script>",
 };
 require("http").createServer((q, r) => {
-  if (q.url !== "/big") return r.writeHead(200, {"content-type": "text/html"}).end(pages[q.url.split("?")[0]]);
+  if (!q.url.startsWith("/big")) return r.writeHead(200, {"content-type": "text/html"}).end(pages[q.url.split("?")[0]]);
   r.writeHead(200, {"content-type": "application/octet-stream", "content-disposition": "attachment; filename=../../big"});
   const block = Buffer.alloc(1 << 20);
   let n = 0;
@@ -223,9 +225,7 @@ func (g *gallery) recipeTools(t *testing.T) {
 		})
 	}
 	all.Wait()
-	made := c.call("sandbox_create", args{"image": "browser", "key": "hostile"})
-	id, _ := made.Fields["sandbox_id"].(string)
-	ok("sandbox_exec", args{"sandbox_id": id, "stdin": hostilePages, "command": "cat > /tmp/pages.js; setsid node /tmp/pages.js > /tmp/log 2>&1 & until grep -q listens /tmp/log; do sleep .1; done"}, "")
+	c.hostile()
 	at := func(path string) args { return args{"url": "http://localhost:8000" + path, "session": "hostile"} }
 	element := args{"selector": "#b", "session": "hostile"}
 	ok("browser_navigate", at("/"), "Page Title: Front")
@@ -242,7 +242,7 @@ func (g *gallery) recipeTools(t *testing.T) {
 	ok("browser_navigate", at("/"), "beforeunload")
 	ok("browser_dialog", args{"accept": true, "session": "hostile"}, "")
 	ok("browser_navigate", at("/popups"), "")
-	eventually(t, "nine popups to be tabs", func() bool {
+	eventually(t, "the popups to be tabs", func() bool {
 		return strings.Contains(c.call("browser_tabs", args{"action": "list", "session": "hostile"}).Text, "- 9: ")
 	})
 	ok("browser_close", args{"session": "hostile"}, "closed")

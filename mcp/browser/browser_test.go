@@ -37,6 +37,8 @@ func TestTranslate(t *testing.T) {
 		{"browser_navigate", map[string]any{"url": "view-source:http://a"}, `url: "view-source" is not one of`},
 		{"browser_navigate", map[string]any{"url": 1.0}, `argument "url" is not a string`},
 		{"browser_select", map[string]any{"selector": "#a", "values": []any{1.0}}, `argument "values" is not a array`},
+		{"browser_wait", map[string]any{"text": "a"}, "browser_wait_for map[text:a]"},
+		{"browser_wait", map[string]any{"selector": `#a"</`}, "browser_evaluate map[function:async () => {\n  for (const end = Date.now() + 30000; !document.querySelector(\"#a\\\"\\u003c/\");"},
 		{"browser_click", nil, `required argument "selector" not found`},
 		{"browser_run_code_unsafe", nil, `no tool "browser_run_code_unsafe"`},
 	} {

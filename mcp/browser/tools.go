@@ -1,6 +1,7 @@
 package browser
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -24,8 +25,10 @@ type Arg struct {
 	theirs            string // its name in playwright-mcp
 }
 
-// closeTool ends the browser: it is not passed on.
-const closeTool = "close"
+const (
+	closeTool = "close"        // ends the browser: it is not passed on
+	waitTool  = "browser_wait" // with a selector it is an evaluation: playwright-mcp waits for texts only
+)
 
 // selector is the argument that names an element.
 var selector = Arg{Name: "selector", Kind: "string", About: "A ref of browser_snapshot, such as e12, or a CSS selector.", theirs: "target"}
@@ -45,7 +48,7 @@ func Tools() []Tool {
 		{"browser_press_key", "Press a key.", []Arg{{"key", "string", "Such as Enter, ArrowDown or a.", true, "key"}}, "browser_press_key", nil},
 		{"browser_select", "Select options of a list.", []Arg{element, {"values", "array", "", true, "values"}}, "browser_select_option", nil},
 		{"browser_scroll", "Scroll by pixels.", []Arg{{"x", "number", "", false, "deltaX"}, {"y", "number", "", false, "deltaY"}}, "browser_mouse_wheel", map[string]any{"deltaX": 0, "deltaY": 0}},
-		{"browser_wait", "Wait until a text appears or disappears, or some seconds.", []Arg{{"text", "string", "", false, "text"}, {"text_gone", "string", "", false, "textGone"}, {"seconds", "number", "At most 30.", false, "time"}}, "browser_wait_for", nil},
+		{waitTool, "Wait until an element or a text is there, until a text disappears, or some seconds.", []Arg{{"selector", "string", "A CSS selector.", false, "selector"}, {"text", "string", "", false, "text"}, {"text_gone", "string", "", false, "textGone"}, {"seconds", "number", "At most 30.", false, "time"}}, "browser_wait_for", nil},
 		{"browser_evaluate", "Evaluate JavaScript in the page.", []Arg{{"expression", "string", "An expression, or a function such as () => document.title; with selector, of the element.", true, "function"}, selector}, "browser_evaluate", nil},
 		{"browser_get_html", "Return the HTML of the page or an element.", []Arg{part}, "browser_evaluate", map[string]any{"function": "(e) => e.outerHTML", "target": "html"}},
 		{"browser_console", "Return the messages of the page's console.", nil, "browser_console_messages", map[string]any{"level": "info"}},
@@ -88,7 +91,20 @@ func translate(name string, args map[string]any) (theirs string, values map[stri
 		}
 		values[a.theirs] = v
 	}
+	if selector, ok := values["selector"].(string); ok && name == waitTool {
+		return "browser_evaluate", map[string]any{"function": awaiting(selector)}, nil
+	}
 	return all[i].theirs, values, nil
+}
+
+// awaiting returns a function of JavaScript that waits until an element matches a selector.
+func awaiting(selector string) string {
+	quoted, _ := json.Marshal(selector) // a string of JavaScript too
+	return fmt.Sprintf(`async () => {
+  for (const end = Date.now() + 30000; !document.querySelector(%[1]s); await new Promise((r) => setTimeout(r, 100)))
+    if (Date.now() > end) throw new Error("no element matches " + %[1]s);
+  return "found";
+}`, quoted)
 }
 
 // fits reports whether a value of JSON has the kind of an argument.
