@@ -46,8 +46,8 @@ func TestSubmission(t *testing.T) {
 	t.Setenv("WORD", "a'b")
 	s, err := c.submission(jobs.Process{ID: "job-1", Argv: []string{"/a b/demesne", "attend-job", "$(id)"}, Log: "/it's/log", Env: []string{"WORD"},
 		Request: []byte(`{"run":["--","rm"]}`), Needs: jobs.Needs{Memory: 1 << 30}})
-	if want := `exec '/a b/demesne' 'attend-job' '$(id)' >>'/it'\''s/log' 2>&1`; s.Entrypoint != want || s.ID != "job-1" {
-		t.Errorf("%+v", s)
+	if want := `exec '/a b/demesne' 'attend-job' '$(id)' >>'/it'\''s/log' 2>&1`; err != nil || s.Entrypoint != want || s.ID != "job-1" {
+		t.Errorf("%+v, %v", s, err)
 	}
 	if s.CPUs != 1 || s.Memory != 1<<30+jobs.Overhead || s.Env.Variables["WORD"] != "a'b" || s.Env.Variables["RAY_API_SERVER_ADDRESS"] != "http://head:8265" {
 		t.Errorf("%+v", s)
