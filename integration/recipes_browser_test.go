@@ -112,7 +112,7 @@ func TestRecipeBrowserREST(t *testing.T) {
 	do("screenshot", `{}`, "image/png")
 	do("pdf", `{}`, ".pdf")
 	if got := api.ask(t, http.MethodPost, "/v1/sandboxes/web/browser/browser_wait", `{"arguments":{"selector":"#late]"}}`, http.StatusOK); !strings.Contains(got, "not a valid selector") {
-		t.Errorf("a selector that is none: %s", short(got))
+		t.Errorf("a selector that is not valid: %s", short(got))
 	}
 	api.ask(t, http.MethodDelete, "/v1/sandboxes/web", "", http.StatusNoContent)
 }
