@@ -290,3 +290,23 @@ func TestCatalogSpeaker(t *testing.T) {
 		}
 	}
 }
+
+// TestScriptedLink starts a script by the name sh where that is a link to a program of another name, such as busybox.
+func TestScriptedLink(t *testing.T) {
+	dir := t.TempDir()
+	err := os.WriteFile(dir+"/busybox", []byte("\x7fELF"), 0o755)
+	if err == nil {
+		err = os.Symlink("busybox", dir+"/sh")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := Open(host(t, map[string]string{"PATH": dir}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := c.Scripted("echo")
+	if err != nil || len(a.program.argv) != 1 || a.program.argv[0] != "/bin/sh" || len(a.program.mounts) != 0 {
+		t.Errorf("%+v, %v", a, err)
+	}
+}

@@ -23,8 +23,12 @@ func (c *Catalog) Scripted(script string) (*Agent, error) {
 		return env(name)
 	}
 	a, err := own.agent(scripted, "", scripted.Models[0], "")
-	if err == nil {
-		a.script = script
+	if err != nil {
+		return nil, err
 	}
-	return a, err
+	a.script = script
+	if !a.program.inImage {
+		a.program = program{argv: []string{"/bin/sh"}} // by this name: behind the link may be busybox, which goes by its name
+	}
+	return a, nil
 }
