@@ -36,10 +36,6 @@ func TestPlacesAlike(t *testing.T) {
 				refused("not set in this environment", append([]string{"--env", "UNSET_HERE"}, line...)...)
 			}
 			refused(": not a", append([]string{"--memory", "much"}, line...)...)
-			answer := answer
-			if verb[0] == "map" && strings.HasPrefix(on, "ray") {
-				answer = "demesne.ray.map"
-			}
 			refused(answer, line...)
 			refused("\nhint: ", line...)
 		}

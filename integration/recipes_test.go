@@ -198,6 +198,7 @@ const hostilePages = `const pages = {
   "/unload": "<title>U</title><button id=b>x</button><script>onbeforeunload=e=>{e.preventDefault();e.returnValue='no'}</script>",
 };
 require("http").createServer((q, r) => {
+  console.log("page " + q.url);
   if (!q.url.startsWith("/big")) return r.writeHead(200, {"content-type": "text/html"}).end(pages[q.url.split("?")[0]]);
   r.writeHead(200, {"content-type": "application/octet-stream", "content-disposition": "attachment; filename=../../big"});
   const block = Buffer.alloc(1 << 20);
