@@ -2,8 +2,10 @@ package integration
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -39,7 +41,8 @@ func TestRecipeBrowserOutside(t *testing.T) {
 	b := newGallery(t)
 	b.kept(browsers...)
 	port := freePort(t)
-	cmd := b.command("demesne", "run", "--image", "browser", "--publish", port+":9222", "--", "chromium", "--headless", "--remote-debugging-port=9222")
+	sock := b.dir + "/debugger"
+	cmd := b.command("demesne", "run", "--image", "browser", "--publish", port+":9222", "--publish", "unix:"+sock+":9222", "--", "chromium", "--headless", "--remote-debugging-port=9222")
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -47,13 +50,16 @@ func TestRecipeBrowserOutside(t *testing.T) {
 		cmd.Process.Signal(os.Interrupt)
 		cmd.Wait()
 	}()
-	eventually(t, "the browser to listen", func() bool {
-		r, err := http.Get("http://127.0.0.1:" + port + "/json/version")
-		if err == nil {
-			r.Body.Close()
-		}
-		return err == nil && r.StatusCode == http.StatusOK
-	})
+	local := &http.Client{Transport: &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) { return net.Dial("unix", sock) }}}
+	for _, c := range []*http.Client{http.DefaultClient, local} {
+		eventually(t, "the browser to listen", func() bool {
+			r, err := c.Get("http://127.0.0.1:" + port + "/json/version")
+			if err == nil {
+				r.Body.Close()
+			}
+			return err == nil && r.StatusCode == http.StatusOK
+		})
+	}
 	dir := b.mkdir("clients")
 	text, err := os.ReadFile("clients/browser/outside.mjs")
 	if err == nil {
@@ -100,9 +106,11 @@ func TestRecipeBrowserREST(t *testing.T) {
 			t.Errorf("%s: %s, want %q in it", tool, short(got), has)
 		}
 	}
-	page, _ := json.Marshal(`data:text/html,<title>T</title><input id=i><script>setTimeout(() => { document.body.innerHTML += "<b id=late>here</b>" }, 500)</script>`)
+	page, _ := json.Marshal(`data:text/html,<title>T</title><input id=i><button id=c onclick="document.title='clicked'">c</button><script>setTimeout(() => { document.body.innerHTML += "<b id=late>here</b>" }, 500)</script>`)
 	do("navigate", `{"url":`+string(page)+`}`, "Page Title: T")
 	do("wait", `{"selector":"#late"}`, "found")
+	do("click", `{"selector":"#c"}`, "")
+	do("evaluate", `{"expression":"() => document.title"}`, "clicked")
 	do("type", `{"selector":"#i","text":"typed"}`, "")
 	do("evaluate", `{"expression":"() => document.querySelector('#i').value"}`, "typed")
 	do("evaluate", `{"expression":"() => console.log('said')"}`, "")

@@ -217,15 +217,21 @@ func (g *gallery) recipeTools(t *testing.T) {
 			t.Errorf("%s %v: %+v, want %q", tool, a, r, has)
 		}
 	}
-	var all sync.WaitGroup
-	for i := range 10 {
-		all.Go(func() {
-			s := strconv.Itoa(i)
-			ok("browser_navigate", args{"url": "data:text/html,<title>T" + s + "</title><h1>Hello", "session": "s" + s}, "Page Title: T"+s)
-			ok("browser_close", args{"session": "s" + s}, "closed")
-		})
+	each := func(do func(session string)) {
+		var all sync.WaitGroup
+		for i := range 10 {
+			all.Go(func() { do("s" + strconv.Itoa(i)) })
+		}
+		all.Wait()
 	}
-	all.Wait()
+	each(func(s string) {
+		ok("browser_navigate", args{"url": "data:text/html,<title>T" + s + "</title><h1>Hello", "session": s}, "Page Title: T"+s)
+	})
+	for _, one := range c.call("sandbox_list", args{}).Fields["sandboxes"].([]any) {
+		id := one.(map[string]any)["sandbox_id"].(string)
+		t.Logf("memory of the browser in %s: %s", id, c.must("sandbox_exec", args{"sandbox_id": id, "command": "cat /proc/[0-9]*/smaps_rollup | awk '/^Pss:/ { sum += $2 } END { print int(sum / 1024), \"MiB\" }'"}).field("stdout"))
+	}
+	each(func(s string) { ok("browser_close", args{"session": s}, "closed") })
 	c.hostile()
 	at := func(path string) args { return args{"url": "http://localhost:8000" + path, "session": "hostile"} }
 	element := args{"selector": "#b", "session": "hostile"}
