@@ -142,8 +142,8 @@ func (c *counted) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// eachLine calls f with each line of r until r ends or fails. It skips lines longer than longest, and keeps no more
-// than one of them.
+// eachLine calls f with each line of r until r ends or fails. It skips lines longer than longest. It has at most one line
+// in memory.
 func eachLine(r io.Reader, longest int, f func(line []byte)) {
 	b := bufio.NewReaderSize(r, 64<<10)
 	var line []byte

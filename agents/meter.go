@@ -180,7 +180,7 @@ func (m *Meter) model(name string) string {
 	return name
 }
 
-// sane returns a count that a server may state.
+// sane brings a number of tokens that a server states into the range from 0 to maxTokens.
 func sane(n int64) int64 { return min(max(n, 0), maxTokens) }
 
 // Cost returns the cost so far, in US dollars.

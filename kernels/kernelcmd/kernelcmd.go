@@ -28,7 +28,7 @@ type Options struct {
 	Language, Kernel          string
 	Timeout                   time.Duration
 
-	// Of demesne kernel:
+	// The following are flags of demesne kernel.
 	Name, DisplayName, Prefix string
 	SysPrefix                 bool
 	Connection                string

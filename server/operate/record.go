@@ -46,7 +46,7 @@ func (op *Operator) Observe(ctx context.Context, e events.Event) {
 	}
 }
 
-// Record records an event of something that does not happen without it: it fails if the audit log cannot be written.
+// Record records an event before it takes effect. If the audit log cannot be written, Record fails, and the caller must stop.
 func (op *Operator) Record(ctx context.Context, e events.Event) error {
 	op.mu.Lock()
 	defer op.mu.Unlock()

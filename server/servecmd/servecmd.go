@@ -41,7 +41,7 @@ type Options struct {
 	// names none.
 	Namespaces map[string]session.Bounds
 
-	// Of demesne serve token:
+	// Name and Expires are flags of demesne serve token.
 	Name    string
 	Expires time.Duration
 }

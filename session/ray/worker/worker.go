@@ -29,7 +29,7 @@ const (
 	maxAnswer  = 4 << 20 // bytes that are read of an answer
 )
 
-// dashboard is Ray's.
+// dashboard is a client of the Jobs API that Ray's dashboard serves.
 type dashboard struct {
 	http    *http.Client
 	address string
