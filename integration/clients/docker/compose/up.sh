@@ -3,7 +3,7 @@ set -eu
 export HOME=/tmp
 mkdir -p /tmp/.docker
 ln -s "$1" /tmp/.docker/cli-plugins
-docker compose up -d 2>/tmp/log || { cat /tmp/log; exit 1; }
+docker compose up -d >/tmp/log 2>&1 || { cat /tmp/log; exit 1; }
 until curl -sf http://localhost:8000/i; do sleep .05; done
 docker compose exec -T web sh -c 'echo $A'
 test "$(docker compose ps -q | wc -l)" = 3
