@@ -233,7 +233,7 @@ func TestMCPCall(t *testing.T) {
 		t.Errorf("%v: %+v", err, r)
 	}
 	for want, words := range map[string][]string{
-		`demesne-mcp: required argument "command" not found`: {"sandbox_script"}, "tool 'execute_code' not found": {"execute_code"}, "needs a tool": {},
+		`demesne-mcp: required argument "command" not found`: {"sandbox_script"}, "no tool \"execute_code\"\nhint: --tools adds sets": {"execute_code"}, "needs a tool": {},
 		`argument "limits": not JSON: "x"`: {"sandbox_script", "limits:=x"}, "hint: such as command='ls -l' or ": {"sandbox_script", "ls"},
 		"demesne-mcp: the tool failed": {"--json", "sandbox_script"}, "unknown": {"--nowhere"},
 	} {

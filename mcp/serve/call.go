@@ -71,6 +71,16 @@ func (o *calling) run(ctx context.Context, name string, args map[string]any, out
 		return fmt.Errorf("call: %w", err)
 	}
 	defer session.Close()
+	known := false
+	for t, err := range session.Tools(ctx, nil) {
+		if err != nil {
+			return fmt.Errorf("list tools: %w", err)
+		}
+		known = known || t.Name == name
+	}
+	if !known {
+		return text.Hinted(fmt.Errorf("call: no tool %q", text.SafeLine(name)), "--tools adds sets of tools: see demesne mcp --help")
+	}
 	r, err := session.CallTool(ctx, &sdk.CallToolParams{Name: name, Arguments: args})
 	if err != nil {
 		return fmt.Errorf("call: %w", err)
