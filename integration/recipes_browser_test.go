@@ -106,11 +106,15 @@ func TestRecipeBrowserREST(t *testing.T) {
 			t.Errorf("%s: %s, want %q in it", tool, short(got), has)
 		}
 	}
-	page, _ := json.Marshal(`data:text/html,<title>T</title><input id=i><button id=c onclick="document.title='clicked'">c</button><script>setTimeout(() => { document.body.innerHTML += "<b id=late>here</b>" }, 500)</script>`)
+	page, _ := json.Marshal(`data:text/html,<title>T</title><input id=i><button id=c onclick="document.title='clicked'">c</button><a id=d download=d.txt href=data:,saved>d</a><script>setTimeout(() => { document.body.innerHTML += "<b id=late>here</b>" }, 500)</script>`)
 	do("navigate", `{"url":`+string(page)+`}`, "Page Title: T")
 	do("wait", `{"selector":"#late"}`, "found")
 	do("click", `{"selector":"#c"}`, "")
 	do("evaluate", `{"expression":"() => document.title"}`, "clicked")
+	do("click", `{"selector":"#d"}`, "")
+	if got := b.ok("exec", "web", "--", "sh", "-c", "until grep -s saved /out/d.txt; do sleep 0.1; done"); got != "saved\n" {
+		t.Errorf("a download in /out: %q", got)
+	}
 	do("type", `{"selector":"#i","text":"typed"}`, "")
 	do("evaluate", `{"expression":"() => document.querySelector('#i').value"}`, "typed")
 	do("evaluate", `{"expression":"() => console.log('said')"}`, "")
