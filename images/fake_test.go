@@ -28,8 +28,13 @@ func fakeImages() int {
 		return wrong()
 	}
 	if os.Getenv("DEMESNE_FAKE") == "mortal" {
-		time.AfterFunc(rand.N(12*time.Millisecond), func() { syscall.Kill(os.Getpid(), syscall.SIGKILL) })
+		stepsLeft = 1 + rand.IntN(6)
+		if rand.IntN(4) == 0 { // within a step
+			stepsLeft = 0
+			time.AfterFunc(rand.N(12*time.Millisecond), die)
+		}
 	}
+	step()
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	var err error
@@ -58,6 +63,18 @@ func fakeImages() int {
 	}
 	return 0
 }
+
+// stepsLeft is the number of steps after which a mortal program kills itself. 0 means never.
+var stepsLeft int
+
+// step marks a point at which a mortal program can die. The speed of the machine does not matter there.
+func step() {
+	if stepsLeft--; stepsLeft == 0 {
+		die()
+	}
+}
+
+func die() { syscall.Kill(os.Getpid(), syscall.SIGKILL) }
 
 // fakePull copies an image from one store to another in small pieces.
 func fakePull(ctx context.Context, dir, name string, say *json.Encoder) error {
@@ -97,6 +114,7 @@ func fakePull(ctx context.Context, dir, name string, say *json.Encoder) error {
 			return err
 		}
 		say.Encode(e)
+		step()
 	}
 	d, err := put(ctx, to, raw, m.MediaType)
 	if err != nil {
@@ -131,7 +149,7 @@ func fakeBlob(ctx context.Context, from, to *Store, b oci.Descriptor) error {
 		if n < piece {
 			return w.Commit(ctx)
 		}
-		time.Sleep(rand.N(2 * time.Millisecond)) // so that a kill can fall between two pieces
+		step()
 	}
 }
 
@@ -158,6 +176,7 @@ func fakeUnpack(dir string, say *json.Encoder) error {
 			return err
 		}
 		say.Encode(events.Event{Event: events.Layer, State: state, DiffID: l.DiffID})
+		step()
 	}
 	return nil
 }
