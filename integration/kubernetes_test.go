@@ -407,8 +407,10 @@ func (c *cluster) kubernetesOverhead(t *testing.T) {
 	script := c.file("trivial.sh", `api="curl -s --cacert `+c.state+`/certs/apiserver.crt -H Authorization:Bearer\ `+token+` https://10.20.8.254:6443"
 set -e
 eval "$api/apis/batch/v1/namespaces/work/jobs -H Content-Type:application/json -d @$1" >/dev/null
-pod=$(eval "$api/api/v1/namespaces/work/pods?labelSelector=job-name=$2\&watch=1 -N" | grep -m1 -e '"running":' -e '"terminated":' | sed 's/.*"metadata":{"name":"\([^"]*\)".*/\1/')
-eval "$api/api/v1/namespaces/work/pods/$pod/log?follow=true" | grep -q -x done
+exec 3< <(eval "$api/api/v1/namespaces/work/pods?labelSelector=job-name=$2\&watch=1 -N") # grep does not wait for the next change
+pod=$(grep -m1 -e '"running":' -e '"terminated":' <&3 | sed 's/.*"metadata":{"name":"\([^"]*\)".*/\1/')
+exec 4< <(eval "$api/api/v1/namespaces/work/pods/$pod/log?follow=true -N")
+grep -q -x done <&4
 `, 0o755)
 	var ours, theirs []time.Duration
 	for i := range 7 {

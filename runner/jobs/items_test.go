@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"demesne/runner"
 )
@@ -108,9 +109,11 @@ func TestRemoteList(t *testing.T) {
 		t.Fatal(err)
 	}
 	e.log = log(0, "?") + log(2, "") // the second attempt; 3 and 6
-	if err := s.Fetch(t.Context(), ItemID(l.ID, 4)); err != nil {
-		t.Fatal(err)
+	e.late = true
+	if j, err := s.Wait(t.Context(), ItemID(l.ID, 4), time.Hour); err != nil || j.Status != Succeeded {
+		t.Fatalf("%+v, %v", j, err)
 	}
+	e.late = false
 	if j, err := s.Cancel(t.Context(), ItemID(l.ID, 5)); err != nil || j.Status != Cancelled || e.cancelled[len(e.cancelled)-1] != ItemID(l.ID, 5) {
 		t.Errorf("%+v, %v, %q", j, err, e.cancelled)
 	}

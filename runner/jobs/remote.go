@@ -210,12 +210,14 @@ type collector struct {
 	failed    error              // of writing
 	most      int                // items of the job's list
 	items     map[int]*collector // nil for one with a result
+	item      int                // the only one that is wanted, or 0
+	enough    func()             // called once nothing more is wanted
 }
 
 func newCollector(dir string) (*collector, error) {
 	out, err1 := openLog(filepath.Join(dir, "stdout.log"), 0, runner.JobKept)
 	errs, err2 := openLog(filepath.Join(dir, "stderr.log"), 0, runner.JobKept)
-	return &collector{dir: dir, out: out, errs: errs}, errors.Join(err1, err2)
+	return &collector{dir: dir, out: out, errs: errs, enough: func() {}}, errors.Join(err1, err2)
 }
 
 // Write takes a part of the process's stdout.
@@ -230,11 +232,23 @@ func (c *collector) Write(b []byte) (int, error) {
 			return 0, c.failed
 		}
 		c.rest = rest
+		if c.complete() {
+			c.enough()
+		}
 	}
 	if len(c.rest) > maxRemoteLine {
 		return 0, fmt.Errorf("a line of the process has more than %d bytes", maxRemoteLine)
 	}
 	return len(b), nil
+}
+
+// complete reports whether the result of a job without a list, or of the wanted item, is known.
+func (c *collector) complete() bool {
+	if c.most == 0 {
+		return c.result != nil
+	}
+	one, known := c.items[c.item]
+	return known && one == nil
 }
 
 func (c *collector) line(b []byte) error {
@@ -372,7 +386,7 @@ func (c *collector) close() error {
 
 // collect copies the output of a remote job into its directory, and the result once there is one, which the engine then may forget.
 func (s *Store) collect(ctx context.Context, r Remote, id string, follow bool) error {
-	list, _, _ := itemOf(id)
+	list, n, _ := itemOf(id)
 	l, err := s.read(list)
 	if err != nil {
 		return err
@@ -381,9 +395,14 @@ func (s *Store) collect(ctx context.Context, r Remote, id string, follow bool) e
 	if err != nil {
 		return err
 	}
-	c.most, c.items = l.Items, map[int]*collector{}
-	if err = r.Output(ctx, id, follow, c); c.failed != nil { // the engine's error is that nothing reads its output
+	until, enough := context.WithCancel(ctx)
+	defer enough()
+	c.most, c.items, c.item, c.enough = l.Items, map[int]*collector{}, n, enough
+	switch err = r.Output(until, id, follow, c); { // an engine may notice the end of a process late
+	case c.failed != nil: // the engine's error is that nothing reads its output
 		err = c.failed
+	case c.complete():
+		err = nil
 	}
 	if err := errors.Join(err, c.close()); err != nil || c.result == nil {
 		return err

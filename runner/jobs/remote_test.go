@@ -22,13 +22,18 @@ type farEngine struct {
 	*engine
 	log    string
 	silent error
+	late   bool // it does not notice the end of a process
 }
 
-func (e *farEngine) Output(_ context.Context, _ string, _ bool, to io.Writer) error {
+func (e *farEngine) Output(ctx context.Context, _ string, follow bool, to io.Writer) error {
 	for _, piece := range strings.SplitAfter(e.log, "o") { // an engine cuts anywhere
 		if _, err := io.WriteString(to, piece); err != nil {
 			return err
 		}
+	}
+	if follow && e.late {
+		<-ctx.Done()
+		return context.Cause(ctx)
 	}
 	return e.silent
 }
@@ -67,7 +72,7 @@ func TestRemote(t *testing.T) {
 		{"", ""}, {"one\ntwo\n", "three"}, {"\n\n\x00|+\r\n=", "@{}\no0|x\n"}, {strings.Repeat("long", 10_000) + "\nend", "e"},
 	} {
 		s, e, j := remoteStore(t)
-		e.log = attended(t, c.out, c.errs)
+		e.log, e.late = attended(t, c.out, c.errs), true
 		var out, errs bytes.Buffer
 		got, err := s.Follow(t.Context(), j.ID, 1<<20, &out, &errs)
 		if err != nil || got.Status != Succeeded || got.Result.ExitCode != 3 || got.Result.Out != "" || got.Started.IsZero() || got.Message != "" {
