@@ -64,8 +64,16 @@ type State struct {
 // askPause is the time between two questions to an engine. The directory is looked at more often.
 const askPause = 3 * time.Second
 
-// askTimeout bounds the time of one question.
-const askTimeout = 30 * time.Second
+// Bounds of the time until an engine answers. The request for a job may have a long list.
+const (
+	askTimeout    = 30 * time.Second
+	submitTimeout = 2 * time.Minute
+)
+
+// answerIn bounds the time of a request to an engine.
+func answerIn(ctx context.Context, most time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, most, fmt.Errorf("no answer within %.0f seconds", most.Seconds()))
+}
 
 // errNoPlace is the error for a job of an engine that this program does not have.
 var errNoPlace = errors.New("no such cluster")
@@ -100,7 +108,13 @@ func (s *Store) StartOn(ctx context.Context, on string, p Process, what any) (*J
 		err = errors.Join(reserve(dir), s.write(dir, request{On: on, Request: raw}, here))
 	}
 	if err == nil {
-		err = place.Submit(ctx, p)
+		ctx, cancel := answerIn(ctx, submitTimeout)
+		defer cancel()
+		if err = place.Submit(ctx, p); err != nil && ctx.Err() != nil { // the engine may have the job all the same
+			ctx, cancel := answerIn(context.WithoutCancel(ctx), askTimeout)
+			defer cancel()
+			place.Cancel(ctx, p.ID)
+		}
 	}
 	if err != nil {
 		os.RemoveAll(dir)
@@ -115,7 +129,7 @@ func (s *Store) ask(j *Job) (*Job, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
+	ctx, cancel := answerIn(context.Background(), askTimeout)
 	defer cancel()
 	list, _, isItem := itemOf(j.ID)
 	states, err := place.States(ctx, []string{list})
@@ -143,7 +157,7 @@ func (s *Store) askAll(jobs []*Job) {
 		}
 	}
 	for on, ids := range open {
-		ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
+		ctx, cancel := answerIn(context.Background(), askTimeout)
 		place, err := s.place(on)
 		var states map[string]State
 		if err == nil {
@@ -183,7 +197,7 @@ func (s *Store) settle(j *Job, place Place, states map[string]State) (*Job, erro
 			fsutil.WriteFile(filepath.Join(dir, "node"), node, 0o600)
 		}
 		if state.Status.Over() {
-			ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
+			ctx, cancel := answerIn(context.Background(), askTimeout)
 			defer cancel()
 			if j.Items == 0 || !done {
 				if err := s.collect(ctx, r, j.ID, false); err != nil {
@@ -263,8 +277,12 @@ func (s *Store) cancelPlaced(ctx context.Context, j *Job) (*Job, error) {
 	if err := writeJSON(filepath.Join(s.dir, j.ID), cancelFile, s.Frontend); err != nil && !errors.Is(err, os.ErrExist) {
 		return nil, fmt.Errorf("cancel job %q: %w", j.ID, err)
 	}
-	s.Fetch(ctx, j.ID) // a Remote forgets it; an error must not keep the job
-	if err := place.Cancel(ctx, j.ID); err != nil {
+	fetching, stop := answerIn(ctx, askTimeout)
+	s.Fetch(fetching, j.ID) // a Remote forgets it; an error must not keep the job
+	stop()
+	cancelling, stop := answerIn(ctx, askTimeout)
+	defer stop()
+	if err := place.Cancel(cancelling, j.ID); err != nil {
 		return nil, fmt.Errorf("cancel job %q: %w", j.ID, err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -111,6 +112,42 @@ func TestPlacedSilent(t *testing.T) {
 	if entries, _ := filepath.Glob(s.dir + "/job-*"); len(entries) != 1 {
 		t.Errorf("a job that was not submitted left %q", entries)
 	}
+}
+
+// hungEngine takes requests and never answers.
+type hungEngine struct{ *engine }
+
+func (e hungEngine) Submit(ctx context.Context, _ Process) error { return e.hang(ctx) }
+func (e hungEngine) Cancel(ctx context.Context, id string) error {
+	e.cancelled = append(e.cancelled, id)
+	return e.hang(ctx)
+}
+func (e hungEngine) States(ctx context.Context, _ []string) (map[string]State, error) {
+	return nil, e.hang(ctx)
+}
+func (e hungEngine) hang(ctx context.Context) error {
+	<-ctx.Done()
+	return context.Cause(ctx)
+}
+
+// TestPlacedHung checks that each request to an engine ends, and that one for a job takes the job back.
+func TestPlacedHung(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, e, j := placedStore(t)
+		s.Place = func(string) (Place, error) { return hungEngine{e}, nil }
+		if _, err := s.Get(j.ID); err == nil || err.Error() != "ask mars: no answer within 30 seconds" {
+			t.Error(err)
+		}
+		if all, err := s.List(); err != nil || len(all) != 1 || all[0].Status != Queued || all[0].Message != "no answer within 30 seconds" {
+			t.Errorf("%+v, %v", all, err)
+		}
+		if _, err := s.StartOn(t.Context(), "mars", Process{}, nil); err == nil || err.Error() != "start job: no answer within 120 seconds" || len(e.cancelled) != 1 {
+			t.Errorf("%v, %q", err, e.cancelled)
+		}
+		if _, err := s.Cancel(t.Context(), j.ID); err == nil || !strings.HasSuffix(err.Error(), ": no answer within 30 seconds") {
+			t.Error(err)
+		}
+	})
 }
 
 // lazyEngine ends a job that waits in its queue only at its start.

@@ -228,7 +228,9 @@ func (s *Store) cancelItem(ctx context.Context, j *Job) (*Job, error) {
 	}
 	r := s.remote(j.ID)
 	if r != nil {
-		if err := r.Cancel(ctx, j.ID); err != nil {
+		asking, stop := answerIn(ctx, askTimeout)
+		defer stop()
+		if err := r.Cancel(asking, j.ID); err != nil {
 			return nil, fmt.Errorf("cancel job %q: %w", j.ID, err)
 		}
 	}

@@ -171,11 +171,22 @@ func (c *Cluster) Cancel(ctx context.Context, id string) error {
 	return err
 }
 
-// needsSlurm is the hint for a machine that belongs to no cluster.
-const needsSlurm = "--on slurm needs Slurm's programs and its slurm.conf on this machine"
+// Hints for a machine that belongs to no cluster, or to which its controller does not listen.
+const (
+	needsSlurm = "--on slurm needs Slurm's programs and its slurm.conf on this machine"
+	needsMunge = "munge must run on this machine with the cluster's key and time; munge -n | unmunge tests it"
+	needsCtld  = "scontrol ping tests the connection to the controller; jobs that run continue"
+)
 
-// call runs one of Slurm's programs and returns its stdout. Its first line of stderr is the error, or the line that says why the
-// program gave up.
+// telling are parts of the line that says most, of all that a program prints.
+var telling = []struct{ part, hint string }{
+	{": fatal: ", needsSlurm},
+	{"Munge encode failed: ", needsMunge},
+	{": Zero Bytes were transmitted", needsMunge}, // the controller does not answer what it cannot verify
+	{"Unable to contact slurm controller", needsCtld},
+}
+
+// call runs one of Slurm's programs and returns its stdout.
 func call(ctx context.Context, stdin, name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Stdin = strings.NewReader(stdin)
@@ -189,17 +200,30 @@ func call(ctx context.Context, stdin, name string, args ...string) (string, erro
 	case ctx.Err() != nil:
 		return "", fmt.Errorf("%s: %w", name, context.Cause(ctx))
 	case err != nil:
-		said, fatal, gaveUp := strings.Cut(errs.String(), name+": fatal: ")
-		if gaveUp {
-			said = fatal
-		}
-		said, _, _ = strings.Cut(strings.TrimSpace(said), "\n")
-		if gaveUp {
-			return "", text.Hinted(fmt.Errorf("%s: %s", name, text.SafeLine(said)), needsSlurm)
-		}
-		return "", errors.New(text.SafeLine(cmp.Or(strings.TrimPrefix(said, name+": error: "), name+": "+err.Error())))
+		return "", problem(name, errs.String(), err)
 	}
 	return out.String(), nil
+}
+
+// problem returns the line of stderr that says why a program failed: a telling one, or the first.
+func problem(name, stderr string, err error) error {
+	lines := strings.Split(strings.TrimSpace(stderr), "\n")
+	for _, t := range telling {
+		for _, line := range lines {
+			if strings.Contains(line, t.part) {
+				return text.Hinted(fmt.Errorf("%s: %s", name, words(name, line)), "%s", t.hint)
+			}
+		}
+	}
+	return errors.New(cmp.Or(words(name, lines[0]), name+": "+err.Error()))
+}
+
+// words returns a line without its source, such as "sbatch: error: ".
+func words(name, line string) string {
+	for _, source := range []string{name + ": error: ", name + ": fatal: "} {
+		line = strings.TrimPrefix(line, source)
+	}
+	return text.SafeLine(line)
 }
 
 // Allocation returns what Slurm set aside for the job of this process.

@@ -94,6 +94,9 @@ func TestErrors(t *testing.T) {
 	for _, c := range []struct{ says, want, hint string }{
 		{"sbatch: error: invalid partition: x\nsbatch: error: Batch job submission failed", "invalid partition: x", ""},
 		{"sbatch: error: lookup failed\nsbatch: fatal: no configuration", "sbatch: no configuration", needsSlurm},
+		{"sbatch: error: If munged is up, restart\nsbatch: error: Munge encode failed: No such file\nsbatch: error: authentication error", "sbatch: Munge encode failed: No such file", needsMunge},
+		{"slurm_load_jobs error: Zero Bytes were transmitted or received", "sbatch: slurm_load_jobs error: Zero Bytes were transmitted or received", needsMunge},
+		{"sbatch: error: Batch job submission failed: Unable to contact slurm controller (connect failure)", "sbatch: Batch job submission failed: Unable to contact slurm controller (connect failure)", needsCtld},
 		{"", "sbatch: exit status 1", ""},
 	} {
 		if err := os.WriteFile(dir+"/sbatch", []byte("#!/bin/sh\necho '"+c.says+"' >&2\nexit 1\n"), 0o755); err != nil {
