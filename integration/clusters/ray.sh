@@ -5,13 +5,15 @@
 #
 #   ray.sh DIR COMMAND…   starts the cluster, executes COMMAND in its network, and ends the cluster
 #
-# DIR must not exist; it gets the state and logs. kill -KILL $(cat DIR/n2.pid) is the failure of a machine. $RAY_AUTH_TOKEN is the cluster's.
+# DIR must not exist; it gets the state and logs. kill -KILL $(cat DIR/n2.pid) is the failure of a machine. DIR/small is a disk of 2 MiB
+# that both machines share. $RAY_AUTH_TOKEN is the cluster's.
 set -eu
 if [ "${1-}" != --inside ]; then
   exec unshare --net --mount --pid --fork --kill-child --mount-proc "$0" --inside "$@"
 fi
 dir=$2; shift 2
-mkdir -m 755 "$dir"
+mkdir -m 755 "$dir" "$dir/small"
+mount -t tmpfs -o size=2m,mode=1777 small "$dir/small"
 ip link set lo up
 ip link add br0 type bridge
 ip addr add 10.20.7.254/24 dev br0

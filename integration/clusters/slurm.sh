@@ -4,14 +4,16 @@
 #
 #   slurm.sh DIR COMMAND…   starts the cluster, executes COMMAND in its network, and ends the cluster
 #
-# DIR must not exist; it gets the state and logs. kill -KILL $(cat DIR/n1.pid) is the failure of a machine.
+# DIR must not exist; it gets the state and logs. kill -KILL $(cat DIR/n1.pid) is the failure of a machine. DIR/small is a disk of 2 MiB
+# that all machines share.
 set -eu
 if [ "${1-}" != --inside ]; then
   for p in munged slurmctld slurmd sbatch ip unshare; do command -v $p >/dev/null || { echo "slurm.sh: needs $p" >&2; exit 1; }; done
   exec unshare --net --mount --pid --fork --kill-child --mount-proc "$0" --inside "$@"
 fi
 dir=$2; shift 2
-mkdir -m 755 "$dir" "$dir"/{state,spool}
+mkdir -m 755 "$dir" "$dir"/{state,spool,small}
+mount -t tmpfs -o size=2m,mode=1777 small "$dir/small"
 ip link set lo up
 ip link add br0 type bridge
 ip addr add 10.20.7.254/24 dev br0

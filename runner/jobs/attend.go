@@ -102,7 +102,7 @@ func (s *Store) attendHere(ctx context.Context, id, dir string, keep int64, what
 
 // finish closes the logs and writes the result.
 func finish(dir string, e ended, out, errs *Log) error {
-	e.Ended, e.Stdout, e.Stderr = time.Now(), out.close(), errs.close()
+	e.Stdout, e.Stderr = out.close(), errs.close()
 	for _, l := range []*Log{out, errs} {
 		if err := l.Lost(); err != nil {
 			e.Message = strings.TrimPrefix(e.Message+"; "+err.Error(), "; ")
@@ -132,10 +132,10 @@ func (s *Store) attend(ctx context.Context, turn *flock.Turn, dir string, what j
 		if res != nil {
 			res.Detail = why // which a signal does not say
 		}
-		return ended{Status: Cancelled, Message: why, Result: res}
+		return ended{Status: Cancelled, Message: why, Result: res, Ended: time.Now()}
 	}
 	status, why := Outcome(res, err)
-	return ended{Status: status, Message: why, Result: res}
+	return ended{Status: status, Message: why, Result: res, Ended: time.Now()} // before the next job gets the slot
 }
 
 // Outcome returns the status of a job that ended by itself, and its message. res may be nil if err is not.
@@ -254,14 +254,14 @@ func (l *Log) close() int64 {
 	return l.all
 }
 
-// attendItems runs the items of a share that have no result yet, several at a time. An error ends the share.
+// attendItems runs the items of a share that have no result yet, several at a time. After an error, such as a full disk, it starts no more.
 func (s *Store) attendItems(ctx context.Context, id string, r request, share Share, keep int64, run func(Item) Run) error {
 	text, err := os.ReadFile(filepath.Join(s.dir, id, itemsFile))
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
+	starting, stop := context.WithCancel(ctx)
+	defer stop()
 	var all sync.WaitGroup
 	var first error
 	var once sync.Once
@@ -272,14 +272,14 @@ func (s *Store) attendItems(ctx context.Context, id string, r request, share Sha
 			continue
 		}
 		free <- struct{}{}
-		if ctx.Err() != nil {
+		if starting.Err() != nil {
 			break
 		}
 		item := Item{n, line}
 		all.Go(func() {
 			defer func() { <-free }()
 			if err := s.attendItem(ctx, ItemID(id, item.N), keep, r.Request, run(item)); err != nil {
-				once.Do(func() { first = fmt.Errorf("item %d: %w", item.N, err); cancel(first) })
+				once.Do(func() { first = fmt.Errorf("item %d: %w", item.N, err); stop() })
 			}
 		})
 	}
@@ -318,7 +318,10 @@ func (s *Store) attendItem(ctx context.Context, id string, keep int64, what json
 	}
 	ctx, stop := untilCancelled(ctx, func(by *runner.Frontend) error { return readJSON(filepath.Join(dir, cancelFile), by) })
 	defer stop()
-	err := s.attempt(ctx, dir, keep, what, run)
+	err := reserve(dir)
+	if err == nil || errors.Is(err, os.ErrExist) { // an earlier process may have reserved it
+		err = s.attempt(ctx, dir, keep, what, run)
+	}
 	if errors.Is(err, os.ErrExist) { // it has ended, or was cancelled just before its start
 		return nil
 	}

@@ -105,7 +105,7 @@ func (s *Store) StartOn(ctx context.Context, on string, p Process, what any) (*J
 	if err == nil {
 		here := p.List
 		here.Parallel = 1 // the engine starts as many processes as the list allows
-		err = errors.Join(reserve(dir), s.write(dir, request{On: on, Request: raw}, here))
+		err = errors.Join(reserve(dir), allocate(p.Log, unix.FALLOC_FL_KEEP_SIZE, wordsSize), s.write(dir, request{On: on, Request: raw}, here))
 	}
 	if err == nil {
 		ctx, cancel := answerIn(ctx, submitTimeout)
@@ -376,7 +376,7 @@ func (s *Store) attempt(ctx context.Context, dir string, keep int64, what json.R
 		case <-time.After(signalPause):
 		}
 	}
-	e := ended{Result: res}
+	e := ended{Result: res, Ended: time.Now()}
 	switch cause := context.Cause(ctx); {
 	case cause == nil:
 		e.Status, e.Message = Outcome(res, err)

@@ -18,14 +18,19 @@ const (
 	roomSize = 64 << 10 // bytes; most results are smaller
 )
 
-// reserve allocates the space. It reserves nothing on a file system without fallocate(2).
-func reserve(dir string) error {
-	f, err := os.OpenFile(filepath.Join(dir, roomFile), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+// wordsSize is the space that a log keeps for the first words of a job's process on another machine, in bytes.
+const wordsSize = 4 << 10
+
+func reserve(dir string) error { return allocate(filepath.Join(dir, roomFile), 0, roomSize) }
+
+// allocate makes a file with space. It reserves nothing on a file system without fallocate(2).
+func allocate(path string, mode uint32, size int64) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	err = unix.Fallocate(int(f.Fd()), 0, 0, roomSize)
+	err = unix.Fallocate(int(f.Fd()), mode, 0, size)
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
 		return fmt.Errorf("reserve space for the result: %w", err)
 	}
