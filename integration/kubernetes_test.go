@@ -174,6 +174,7 @@ func TestKubernetes(t *testing.T) {
 	})
 	t.Run("signal", c.interrupt)
 	t.Run("map", func(t *testing.T) { kubernetesMap(t, c) })
+	t.Run("alike", c.alike)
 	t.Run("agent", func(t *testing.T) { kubernetesAgent(t, c) })
 	t.Run("refused", func(t *testing.T) { c.kubernetesRefusals(t) })
 	t.Run("manifests", func(t *testing.T) { c.kubernetesManifests(t) })

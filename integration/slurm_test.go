@@ -203,6 +203,9 @@ func TestSlurm(t *testing.T) {
 	})
 	t.Run("signal", c.interrupt)
 	t.Run("map", func(t *testing.T) { slurmMap(t, c) })
+	t.Run("alike", c.alike)
+	t.Run("full", func(t *testing.T) { placedFull(t, c) })
+	t.Run("untrusted", func(t *testing.T) { slurmUntrusted(t, c) })
 	t.Run("agent", func(t *testing.T) { slurmAgent(t, c) })
 	t.Run("refused", func(t *testing.T) {
 		for want, args := range map[string][]string{
