@@ -21,7 +21,7 @@ def attend(argv, log, env):
         raise RuntimeError(f"demesne ended with {code}")
 
 
-ray.init(log_to_driver=False)
+ray.init(log_to_driver=False, logging_level="ERROR")
 task = ray.remote(attend).options(num_cpus=plan["cpus"], memory=plan["memory"] or None, max_retries=3, retry_exceptions=True,
                                   scheduling_strategy="SPREAD")
 failed, waiting = False, []

@@ -109,13 +109,16 @@ func (j *job) state() (s jobs.State) {
 	return s
 }
 
-// words returns the first and the last line of a message: Ray names the kind of an error first, and its cause last.
+// words returns the first and the last line of a message: Ray names the kind of an error first, and its cause last. Ray's log of a job
+// begins with the entrypoint, which says nothing; see package ray for its end.
 func words(message string) string {
 	first, rest, _ := strings.Cut(strings.TrimSpace(message), "\n")
-	if first = strings.TrimSpace(first); rest == "" {
+	first, _, _ = strings.Cut(strings.TrimSpace(first), ", last available logs")
+	last := strings.TrimSpace(rest[strings.LastIndexByte(rest, '\n')+1:])
+	if last == "" || strings.HasSuffix(last, " 2>&1") {
 		return first
 	}
-	return strings.TrimRight(first, ":") + ": " + strings.TrimSpace(rest[strings.LastIndexByte(rest, '\n')+1:])
+	return strings.TrimRight(first, ":") + ": " + last
 }
 
 // statusError is an answer that is not a success.

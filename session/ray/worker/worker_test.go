@@ -88,7 +88,9 @@ func TestStates(t *testing.T) {
 		{`{"status":"STOPPED","message":"Job was intentionally stopped."}`, jobs.State{Status: jobs.Cancelled, Reason: "STOPPED"}},
 		{`{"status":"SUCCEEDED","message":"Job finished successfully."}`, jobs.State{Status: jobs.Failed, Reason: "Job finished successfully."}}, // asked only without a result
 		{`{"status":"FAILED","message":"failed with exit code 2, last available logs:\nRunning x\nsh: 1: cannot create /x/log: Permission denied\n"}`,
-			jobs.State{Status: jobs.Failed, Reason: "failed with exit code 2, last available logs: sh: 1: cannot create /x/log: Permission denied"}},
+			jobs.State{Status: jobs.Failed, Reason: "failed with exit code 2: sh: 1: cannot create /x/log: Permission denied"}},
+		{`{"status":"FAILED","message":"failed with exit code 2, last available logs (truncated to 20,000 chars):\nRunning entrypoint: exec python3\n' '/x' >>'/x/log' 2>&1\n"}`,
+			jobs.State{Status: jobs.Failed, Reason: "failed with exit code 2"}},
 		{`{"status":"FAILED"}`, jobs.State{Status: jobs.Failed, Reason: "FAILED"}},
 		{`{"status":"INVENTED"}`, jobs.State{Status: jobs.Failed, Reason: "INVENTED"}},
 	} {
