@@ -113,13 +113,13 @@ func (st *pending) close() {
 
 // prepare reserves a place for a persistent sandbox, finds the image, connects to the runner, and makes the directories. The
 // runner is started first: that takes longest, and a runner ends by itself if this process is killed. Directories would
-// remain.
+// remain. Without an image nothing takes long or is kept, and the call that makes the sandbox takes the place too.
 func (s *Service) prepare(ctx context.Context, c CreateOptions, cb Callbacks) (_ *pending, err error) {
 	rules := s.egress.resolve(ctx, c.Egress, cb.Note)
 	began := time.Now()
 	st := &pending{spec: c.Spec}
 	if c.Spec.Lifetime == runner.Persistent {
-		if err = s.quota.reserve(ctx, &s.conn, s.egress.likely(c.Egress), st); err != nil {
+		if err = s.quota.reserve(ctx, &s.conn, s.egress.likely(c.Egress), st, c.Image.Stored()); err != nil {
 			return nil, err
 		}
 		began = time.Now()
