@@ -5,19 +5,14 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any
 
 import yaml
-from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationError, model_validator
 
 from ._adapt import address
 
 OTHERS = re.compile(r"x-(?!inspect-network$|inspect_docker_sandbox$)")  # keys of other programs
-WORDS = {
-    "dict_type": "must be a mapping", "model_type": "must be a mapping", "list_type": "must be a list",
-    "string_type": "must be a text or a number", "extra_forbidden": "not supported by demesne",
-    "literal_error": "not supported by demesne",
-}
+UNSUPPORTED = "not supported by demesne"
 Service = tuple[dict[str, Any], tuple[str, str] | None, list[str]]  # arguments of Sandbox and build, and argv
 
 
@@ -29,100 +24,82 @@ def _size(text: str) -> int:
 
 def _value(text: str) -> str:
     if "$" in text.replace("$$", ""):
-        raise ValueError("variables of this machine are not supported by demesne")
+        raise ValueError(f"variables of this machine are {UNSUPPORTED}")
     return text.replace("$$", "$")
 
 
-def _either(of: type, made: Any) -> BeforeValidator:
-    """A value that may have another form."""
-    return BeforeValidator(lambda value: made(value) if isinstance(value, of) else value)
+def _mode(text: str) -> str:
+    return {"none": "none", "bridge": "open"}[text]
 
 
-Argv = Annotated[list[str], _either(str, shlex.split)]
-Variables = _either(list, lambda pairs: dict(str(pair).partition("=")[::2] for pair in pairs))
+def _protocol(text: str) -> None:
+    {"tcp"}.remove(text.lower())
 
 
-class _Part(BaseModel, extra="forbid"):
-    ignored: ClassVar[tuple[str, ...]] = ()
-
-    @model_validator(mode="before")
-    @classmethod
-    def _known(cls, data: Any) -> Any:
-        if not isinstance(data, dict):
-            return data
-        return {k: v for k, v in data.items() if k not in cls.ignored and not OTHERS.match(k)}
-
-
-class _Build(_Part):
-    context: str = "."
-    dockerfile: str = "Dockerfile"
+# What a value may be: a mapping of known keys, where * stands for any, a list, a function of its text, or one of several;
+# None for what changes nothing.
+ARGV = ([str], shlex.split)
+SERVICE = {
+    **dict.fromkeys(("init", "tty", "stdin_open", "restart", "stop_grace_period")), "image": str,
+    "build": ({"context": str, "dockerfile": str}, lambda context: {"context": context}), "entrypoint": ARGV, "command": ARGV,
+    "environment": ({"*": _value}, [_value]), "cpus": float, "mem_limit": _size, "pids_limit": int, "network_mode": _mode,
+    "depends_on": [str],  # all sandboxes exist before the first command starts; a condition is refused
+}
+PORT = {"domain": str, "port": int, "protocol": _protocol}
+NETWORK = {"allow_domains": [str], "allow_cidr": [str], "allow_domains_ports": [PORT]}
+FILE = {"version": None, "name": None, "services": {"*": SERVICE}, "x-inspect-network": NETWORK}
 
 
-class _Service(_Part):
-    ignored = ("init", "tty", "stdin_open", "restart", "stop_grace_period")
-    image: str | None = None
-    build: Annotated[_Build | None, _either(str, lambda context: {"context": context})] = None
-    entrypoint: Argv = []
-    command: Argv = []
-    environment: Annotated[dict[str, Annotated[str, AfterValidator(_value)]], Variables] = {}
-    cpus: float | None = None
-    mem_limit: Annotated[str, AfterValidator(_size)] | None = None
-    pids_limit: int | None = None
-    network_mode: Literal["none", "bridge"] | None = None
-    depends_on: list[str] = []  # all sandboxes exist before the first command starts; a condition is refused
-
-
-class _Port(_Part):
-    domain: str
-    port: int
-    protocol: Literal["TCP", "tcp"] = "TCP"
-
-
-class _Network(_Part):
-    allow_domains: list[str] = []
-    allow_cidr: list[str] = []
-    allow_domains_ports: list[_Port] = []
-
-
-class _File(_Part):
-    ignored = ("version", "name")
-    services: dict[str, _Service] = {}
-    network: _Network | None = Field(None, alias="x-inspect-network")
+def _read(node: yaml.Node, kind: Any, place: str = "") -> Any:
+    """Returns a value of one kind. Raises ValueError with its line."""
+    why = UNSUPPORTED
+    for one in kind if isinstance(kind, tuple) else (kind,):
+        if isinstance(one, dict) and isinstance(node, yaml.MappingNode):
+            parts = [(str(key.value), part) for key, part in node.value if "*" in one or not OTHERS.match(str(key.value))]
+            wanted = {key: (part, one.get(key, one.get("*", ()))) for key, part in parts}
+            return {key: _read(part, of, f"{place}.{key}") for key, (part, of) in wanted.items() if of is not None}
+        if isinstance(one, list) and isinstance(node, yaml.SequenceNode):
+            return [_read(part, one[0], f"{place}[{n}]") for n, part in enumerate(node.value)]
+        if callable(one) and isinstance(node, yaml.ScalarNode):
+            try:
+                return one(node.value)
+            except (ValueError, KeyError) as error:
+                why = str(error) if isinstance(error, ValueError) else UNSUPPORTED
+        elif why == UNSUPPORTED:
+            why = "must be a " + ("mapping" if isinstance(one, dict) else "list" if isinstance(one, list) else "text or a number")
+    raise ValueError(f":{node.start_mark.line + 1}: {place[1:]}: {why}")
 
 
 def read(file: str) -> dict[str, Service]:
     """Returns the services of a file, first the one called default. Raises ValueError with the line that is refused."""
     with open(file) as stream:
-        text = stream.read()
+        text = yaml.compose(stream, yaml.BaseLoader)  # all of its scalars are texts
     try:
-        found = _File.model_validate(yaml.load(text, yaml.BaseLoader) or {})  # all of its scalars are texts
-    except ValidationError as error:
-        raise _refused(file, text, error.errors()[0]) from None
-    if not found.services:
-        raise ValueError(f"{file}: no services")
-    shared: dict[str, Any] = {}
-    if rules := found.network:
-        allow = [name for name in rules.allow_domains if name != "*"] + [address(one) for one in rules.allow_cidr]
-        allow += [f"{one.domain}:{one.port}" for one in rules.allow_domains_ports]
-        shared = {"network": "open" if "*" in rules.allow_domains else "none", "allow": allow}
-    services = sorted(found.services.items(), key=lambda one: one[0] != "default")
+        found = _read(text, FILE) if text else {}
+        if not found.get("services"):
+            raise ValueError(": no services")
+        rules = found.get("x-inspect-network")
+        shared = {} if rules is None else _rules(**rules)
+    except ValueError as error:
+        raise ValueError(f"{file}{error}") from None
+    services = sorted(found["services"].items(), key=lambda one: one[0] != "default")
     return {name: _service(os.path.dirname(file), one, shared) for name, one in services}
 
 
-def _service(directory: str, one: _Service, shared: dict[str, Any]) -> Service:
-    arguments = {"image": one.image, "env": one.environment, "cpus": one.cpus, "memory": one.mem_limit}
-    arguments |= {"pids": one.pids_limit, "network": {"bridge": "open"}.get(one.network_mode, one.network_mode)}
-    built = one.build and (os.path.join(directory, one.build.context), one.build.dockerfile)
-    return arguments | shared, built, one.entrypoint + one.command
+def _rules(allow_domains: Any = (), allow_cidr: Any = (), allow_domains_ports: Any = ()) -> dict[str, Any]:
+    allow = [name for name in allow_domains if name != "*"] + [address(one) for one in allow_cidr]
+    for one in allow_domains_ports:
+        if not one.keys() >= {"domain", "port"}:
+            raise ValueError(": x-inspect-network.allow_domains_ports: needs domain and port")
+        allow.append(f"{one['domain']}:{one['port']}")
+    return {"network": "open" if "*" in allow_domains else "none", "allow": allow}
 
 
-def _refused(file: str, text: str, error: Any) -> ValueError:
-    node, place = yaml.compose(text, yaml.BaseLoader), ""
-    for part in error["loc"]:
-        place += f"[{part}]" if isinstance(part, int) else f".{part}"
-        if isinstance(node, yaml.SequenceNode):
-            node = node.value[part] if isinstance(part, int) else node
-        elif isinstance(node, yaml.MappingNode):
-            node = {key.value: value for key, value in node.value}.get(part, node)
-    why = WORDS.get(error["type"], error["msg"].removeprefix("Value error, "))
-    return ValueError(f"{file}:{node.start_mark.line + 1}: {place[1:]}: {why}")
+def _service(directory: str, one: dict[str, Any], shared: dict[str, Any]) -> Service:
+    environment, build = one.get("environment", {}), one.get("build")
+    if isinstance(environment, list):
+        environment = dict(pair.partition("=")[::2] for pair in environment)
+    arguments = {"image": one.get("image"), "env": environment, "cpus": one.get("cpus"), "memory": one.get("mem_limit")}
+    arguments |= {"pids": one.get("pids_limit"), "network": one.get("network_mode")} | shared
+    context = build and (os.path.join(directory, build.get("context", ".")), build.get("dockerfile", "Dockerfile"))
+    return arguments, context, one.get("entrypoint", []) + one.get("command", [])
