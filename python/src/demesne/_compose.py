@@ -36,8 +36,8 @@ def _protocol(text: str) -> None:
     {"tcp"}.remove(text.lower())
 
 
-# What a value may be: a mapping of known keys, where * stands for any, a list, a function of its text, or one of several;
-# None for what changes nothing.
+# Kinds of values. A dict is a mapping with these keys; the key * is any name. A list is a list of its one kind. A function reads
+# a text, and raises an error for a wrong one. A tuple has several kinds. The kind None is ignored: it changes nothing.
 ARGV = ([str], shlex.split)
 SERVICE = {
     **dict.fromkeys(("init", "tty", "stdin_open", "restart", "stop_grace_period")), "image": str,
