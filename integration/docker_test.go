@@ -234,9 +234,10 @@ while create()[0] == 201: made += 1
 says(made, create())
 for _ in range(100): create()
 says("after hundreds", create())
-`, "--memory", "1g", "--cpus", "2", "--pids", "256", "--disk", "1g")
-	d.want(lines, "409|the … limits of all containers together would be …, and the sandbox has …")
-	if !strings.HasPrefix(lines[4], "8|") {
+`, "--memory", "1g", "--cpus", "2", "--pids", "600", "--disk", "1g")
+	d.want(lines[:4], "409|the … limits of all containers together would be …, and the sandbox has … for them…")
+	d.want(lines[4:], "409|the sandbox cannot spare these limits: …")
+	if !strings.HasPrefix(lines[4], "7|") { // the last eighth is the sandbox's own
 		d.Errorf("of containers with an eighth of the limits, there fit %s", lines[4])
 	}
 	d.want(d.attack(`

@@ -159,10 +159,14 @@ type EgressChange struct {
 	Headers map[uint16]map[string]string `json:"headers,omitempty"`
 }
 
-// LimitChange is the body of a limits call. It changes limits of a live sandbox.
+// LimitChange is the body of a limits call. It changes limits of a live sandbox, or what other sandboxes have of them.
 type LimitChange struct {
 	Sandbox string `json:"sandbox"`
 	Limits  Limits `json:"limits"` // zero: as it is. Disk and Files cannot change
+
+	// Lent is the memory and the processors that other sandboxes have of Limits, which do not change: the sandbox itself
+	// has the rest until the next loan or its end. nil: as it is. It excludes Limits.
+	Lent *Limits `json:"lent,omitempty"`
 }
 
 // Question asks the creator of a sandbox with Egress.Ask to decide about a name.

@@ -224,6 +224,17 @@ func (l Limits) Over(below Limits) Limits {
 	}
 }
 
+// Less returns l without the memory and the processors of lent. A limit that l has remains one.
+func (l Limits) Less(lent Limits) Limits {
+	if l.Memory > 0 {
+		l.Memory = max(l.Memory-lent.Memory, 1)
+	}
+	if l.CPUs > 0 {
+		l.CPUs = max(l.CPUs-lent.CPUs, 1e-6)
+	}
+	return l
+}
+
 // Duration is a time.Duration that is encoded as "1m30s" in JSON.
 type Duration time.Duration
 

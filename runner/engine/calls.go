@@ -215,11 +215,20 @@ func (e *Engine) changeEgress(change runner.EgressChange) error {
 	return s.ChangeEgress(change)
 }
 
-// changeLimits changes limits of a live sandbox, within the caller's total of all sandboxes.
+// changeLimits changes limits of a live sandbox, within the caller's total of all sandboxes. A loan does not change that
+// total, and may take time: the table is not held meanwhile.
 func (c *caller) changeLimits(change runner.LimitChange) error {
 	s, err := c.e.table.live(change.Sandbox)
 	if err != nil {
 		return err
+	}
+	defer s.HoldLimits()()
+	switch {
+	case change.Lent == nil:
+	case change.Limits != (runner.Limits{}):
+		return ipc.Errorf(ipc.CodeInvalid, "change limits: a loan excludes other changes")
+	default:
+		return s.Lend(*change.Lent)
 	}
 	return c.e.table.changeLimits(s, change.Limits, c.most)
 }

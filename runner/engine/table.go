@@ -271,7 +271,7 @@ func (t *table) changeLimits(s *sandbox.Sandbox, l runner.Limits, most *runner.L
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if most != nil {
-		if err := limits.Fits(*most, l.Over(s.Spec().Limits), t.others(s, "")); err != nil {
+		if err := limits.Fits(*most, s.OwnLimits(l), t.others(s, "")); err != nil {
 			return err
 		}
 	}
@@ -282,7 +282,7 @@ func (t *table) changeLimits(s *sandbox.Sandbox, l runner.Limits, most *runner.L
 func (t *table) others(s *sandbox.Sandbox, without string) (live []runner.Limits) {
 	for _, other := range t.all {
 		if other != s && other.ID() != without && !other.Done() {
-			live = append(live, other.Spec().Limits)
+			live = append(live, other.OwnLimits(runner.Limits{}))
 		}
 	}
 	return live

@@ -246,3 +246,24 @@ func (g *Group) Memory() (current, cache int64, ok bool) {
 	current, err = strconv.ParseInt(text, 10, 64)
 	return current, s.outer.Key("memory.stat", key), err == nil
 }
+
+// Used returns the memory that the sandbox cannot give back: without clean pages of files, which the kernel can drop.
+func (g *Group) Used() int64 {
+	current, _, ok := g.Memory()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !ok {
+		pids, _ := processes(g.pid)
+		used, _ := hold(g.pid, pids, None)
+		return used
+	}
+	s, _ := g.seatOf("memory")
+	prefix := ""
+	if s.place.version == 1 {
+		prefix = "total_"
+	}
+	for key, sign := range map[string]int64{"inactive_file": -1, "active_file": -1, "file_dirty": 1, "file_writeback": 1, "dirty": 1, "writeback": 1} {
+		current += sign * s.outer.Key("memory.stat", prefix+key)
+	}
+	return current
+}

@@ -37,6 +37,7 @@ package sandbox
 
 import (
 	"slices"
+	"sync"
 	"time"
 
 	"demesne/runner"
@@ -66,6 +67,9 @@ type Sandbox struct {
 	lease    lease
 	idle     idle
 	receipts receipts
+
+	limiting sync.Mutex    // taken before mu: see HoldLimits
+	lent     runner.Limits // of spec.Limits: see Lend. limiting or mu guards it, and both are held to write it
 }
 
 // Env is what a sandbox needs of the engine that runs it.
@@ -214,23 +218,64 @@ func (s *Sandbox) ChangeEgress(change runner.EgressChange) error {
 	return s.record() // a restart must not undo a denial
 }
 
-// ChangeLimits changes the limits of s that are not zero in l. The engine serializes it with what reads the Limits of all
-// sandboxes.
+// HoldLimits excludes other changes of the limits of s until release.
+func (s *Sandbox) HoldLimits() (release func()) {
+	s.limiting.Lock()
+	return s.limiting.Unlock
+}
+
+// ChangeLimits changes the limits of s that are not zero in l. The caller has them held, see HoldLimits. The engine
+// serializes it with what reads the Limits of all sandboxes.
 func (s *Sandbox) ChangeLimits(l runner.Limits) error {
-	<-s.built
-	if err := s.alive("change limits of sandbox"); err != nil {
+	if err := s.setLimits("change limits of sandbox", l, s.lent); err != nil || !s.Stays() {
 		return err
 	}
-	if err := s.group.Change(l); err != nil {
-		return ipc.Errorf(ipc.AsError(err).Code, "change limits of sandbox %q: %w", s.id, err)
+	return s.record()
+}
+
+// Lend changes what other sandboxes have of the limits of s. The caller has them held. It fails if s itself uses more
+// memory than would remain. Files that the kernel can drop do not count as used; that may take time.
+func (s *Sandbox) Lend(lent runner.Limits) error {
+	<-s.built
+	rest := s.spec.Limits.Less(lent)
+	switch used := s.group.Used(); {
+	case lent.Memory < 0 || lent.CPUs < 0:
+		return ipc.Errorf(ipc.CodeInvalid, "lend limits of sandbox %q: a loan is not below zero", s.id)
+	case rest.Memory > 0 && lent.Memory > s.lent.Memory && used > rest.Memory:
+		return ipc.Errorf(ipc.CodeTooMuch, "lend limits of sandbox %q: it uses %d bytes of memory, and %d would remain", s.id, used, rest.Memory)
+	}
+	return s.setLimits("lend limits of sandbox", runner.Limits{}, lent)
+}
+
+// setLimits gives the processes of s its limits, with the changes of l, without what is lent. On an error all is as before.
+func (s *Sandbox) setLimits(verb string, l, lent runner.Limits) error {
+	<-s.built
+	if err := s.alive(verb); err != nil {
+		return err
+	}
+	total := l.Over(s.spec.Limits)
+	rest := total.Less(lent)
+	own := l
+	if rest.Memory > 0 {
+		own.Memory = rest.Memory
+	}
+	if rest.CPUs > 0 {
+		own.CPUs = rest.CPUs
+	}
+	if err := s.group.Change(own); err != nil {
+		return ipc.Errorf(ipc.AsError(err).Code, "%s %q: %w", verb, s.id, err)
 	}
 	receipt := s.group.Receipt(s.files.watched())
 	s.mu.Lock()
-	s.spec.Limits = l.Over(s.spec.Limits)
+	s.spec.Limits, s.lent = total, lent
 	s.receipts.setLimits(receipt)
 	s.mu.Unlock()
-	if !s.Stays() {
-		return nil
-	}
-	return s.record()
+	return nil
+}
+
+// OwnLimits returns the limits of s, with the changes of l, without what is lent.
+func (s *Sandbox) OwnLimits(l runner.Limits) runner.Limits {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return l.Over(s.spec.Limits).Less(s.lent)
 }

@@ -157,31 +157,34 @@ func (s *server) beginBuild(o *build.Options) error {
 	if err != nil {
 		return err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := s.fits(most, o.Limits, nil); err != nil {
-		return err
-	}
-	if most.Disk > 0 {
-		if o.MaxLayers = most.Disk - s.layers; o.MaxLayers <= 0 {
-			return fail(http.StatusInsufficientStorage, "the images that were built here have %d bytes, and the sandbox's disk limit is %d", s.layers, most.Disk)
+	return s.claim(func() error {
+		if err := s.fits(most, o.Limits); err != nil {
+			return err
 		}
-	}
-	s.step, o.Stored = o.Limits, maps.Clone(s.built)
-	return nil
+		s.step, o.Stored = o.Limits, maps.Clone(s.built)
+		if left := s.room(most); left >= 0 {
+			if o.MaxLayers = left / 2; o.MaxLayers == 0 { // the other half is for containers that begin meanwhile
+				s.step = runner.Limits{}
+				return fail(http.StatusInsufficientStorage, "no disk space is left for layers: the images that were built here have %d bytes", s.layers)
+			}
+			s.step.Disk += o.MaxLayers
+		}
+		return nil
+	}, func() { s.step = runner.Limits{} })
 }
 
 // endBuild gives the limits back, and counts the layers that are new.
 func (s *server) endBuild(before map[oci.Digest]int64) {
 	now, _ := layers()
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.step = runner.Limits{}
 	for id, size := range now {
 		if _, old := before[id]; !old {
 			s.layers += size
 		}
 	}
+	s.mu.Unlock()
+	s.settle()
 }
 
 // layers returns the layers of all images of the store, with their sizes.

@@ -167,13 +167,14 @@ func (s *server) newContainer(b creation, most runner.Limits) (c *container, war
 	if err := checkPorts(&c.body); err != nil {
 		return nil, nil, err
 	}
-	if err := s.mounts(c); err != nil {
+	if err := errors.Join(s.mounts(c), c.askLimits(most)); err != nil {
+		s.unmount(c, true)
 		return nil, nil, err
 	}
 	c.create.Out = filepath.Join(s.dir, "out-"+c.id[:12])
 	c.health = newHealthcheck(b.Healthcheck)
 	c.next = c.nextRun()
-	return c, warnings, c.askLimits(most)
+	return c, warnings, nil
 }
 
 // extraHosts parses NAME:ADDRESS. The address of the machine is not one that a container reaches.
@@ -211,7 +212,7 @@ func (s *server) image(name string) (*images.Image, error) {
 	return img, err
 }
 
-// most returns the limits of the parent.
+// most returns the limits of the parent and all containers together, and of the containers for those that the parent does not lend.
 func (s *server) most() (runner.Limits, error) {
 	var infos []runner.Info
 	err := s.session.With(s.ctx, func(e session.Engine) (err error) {
@@ -223,7 +224,12 @@ func (s *server) most() (runner.Limits, error) {
 	}
 	for _, i := range infos {
 		if e := i.Spec.Egress; e != nil && e.Group == s.parent.Egress.Group && slices.Contains(e.Aliases, s.alias) {
-			return i.Spec.Limits, nil
+			s.mu.Lock()
+			s.sandbox = i.ID
+			s.mu.Unlock()
+			l := i.Spec.Limits
+			l.PIDs, l.Disk = s.apart.PIDs, s.apart.Disk
+			return l, nil
 		}
 	}
 	return runner.Limits{}, errors.New("the sandbox that this socket belongs to has ended")

@@ -67,9 +67,29 @@ func TestShares(t *testing.T) {
 	if err := add(hostConfig{Memory: 256 << 20}); err == nil {
 		t.Error("the build has no limits")
 	}
+	s.step = runner.Limits{}
 	most = runner.Limits{Memory: -1, PIDs: -1, Disk: -1, CPUs: -1}
 	if err := add(hostConfig{Memory: 1 << 50}); err != nil {
 		t.Error(err)
+	}
+	most = runner.Limits{Memory: 1 << 51, PIDs: 8000, Disk: 1 << 40, CPUs: 64} // the caller bounds what had no limit
+	for what, err := range map[string]error{"pids": add(hostConfig{}), "pids ": s.fits(most, runner.Limits{Memory: 1})} {
+		if err == nil || !strings.Contains(err.Error(), strings.TrimSpace(what)) {
+			t.Errorf("beside a container without limits: %v", err)
+		}
+	}
+	s.containers = nil
+	for name, l := range map[string]runner.Limits{"memory": {Memory: -1}, "pids": {PIDs: -1}, "disk": {Disk: -1}, "cpus": {CPUs: -1}} {
+		if err := s.fits(most, runner.Limits{Memory: 1, PIDs: 1, Disk: 1, CPUs: 1}, l); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("no limit beside another container: %v", err)
+		}
+		if err := s.fits(runner.Limits{}, runner.Limits{Memory: 1}); err == nil {
+			t.Error("a bound of zero bounds nothing")
+		}
+	}
+	own, containers := split(runner.Limits{PIDs: 401, Disk: -1, Memory: 7})
+	if own != (runner.Limits{PIDs: 201, Disk: -1, Memory: 7}) || containers != (runner.Limits{PIDs: 200, Disk: -1}) {
+		t.Errorf("%+v and %+v", own, containers)
 	}
 }
 

@@ -61,20 +61,22 @@ func (s *server) createContainer(w http.ResponseWriter, r *http.Request) error {
 	if name == "" {
 		name = "c" + c.id[:11]
 	}
-	s.mu.Lock()
-	err = s.free(name)
-	if err == nil && len(s.containers) >= containersMost {
-		err = fail(http.StatusConflict, "%d containers exist already: remove some", containersMost)
-	}
-	if err == nil {
-		err = s.reserve(c, most)
-	}
-	if err == nil {
-		c.state.name = name
-		s.containers = append(s.containers, c)
-	}
-	s.mu.Unlock()
+	err = s.claim(func() error {
+		err := s.free(name)
+		if err == nil && len(s.containers) >= containersMost {
+			err = fail(http.StatusConflict, "%d containers exist already: remove some", containersMost)
+		}
+		if err == nil {
+			err = s.reserve(c, most)
+		}
+		if err == nil {
+			c.state.name = name
+			s.containers = append(s.containers, c)
+		}
+		return err
+	}, func() { s.forget(c) })
 	if err != nil {
+		s.unmount(c, true)
 		return err
 	}
 	s.tell(c, "create", nil)

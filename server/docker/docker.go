@@ -37,6 +37,7 @@ import (
 
 	"demesne/internal/procself"
 	"demesne/internal/text"
+	"demesne/runner"
 	"demesne/session"
 )
 
@@ -48,9 +49,10 @@ type Request struct {
 	Parent session.CreateOptions
 }
 
-// Answer is what this program prints when it listens.
+// Answer is what this program prints when it listens. The parent must have Limits.
 type Answer struct {
 	Socket string
+	Limits runner.Limits
 }
 
 // Main serves one parent until stdin ends.
@@ -89,7 +91,7 @@ func serve(in io.Reader, out io.Writer) error {
 	srv := &http.Server{Handler: s.handler(), ReadHeaderTimeout: time.Minute, MaxHeaderBytes: 64 << 10}
 	go srv.Serve(netutil.LimitListener(l, connectionsMost))
 	defer srv.Close()
-	if err := json.NewEncoder(out).Encode(Answer{socket}); err != nil {
+	if err := json.NewEncoder(out).Encode(Answer{socket, s.parent.Spec.Limits}); err != nil {
 		return err
 	}
 	_, err = io.Copy(io.Discard, lines)
@@ -104,6 +106,7 @@ func newServer(q Request) (_ *server, err error) {
 		session: session.New(session.Options{}), parent: q.Parent,
 		execs: map[string]*execution{}, volumes: map[string]*volume{}, built: map[string]string{},
 	}
+	s.parent.Spec.Limits, s.apart = split(q.Parent.Spec.Limits)
 	s.ctx, s.end = context.WithCancel(context.Background())
 	s.networks = defaultNetworks()
 	names := q.Parent.Egress.Aliases

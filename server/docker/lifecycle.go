@@ -334,17 +334,23 @@ func (s *server) remove(c *container, volumes bool) error {
 	}
 	c.out.end()
 	s.mu.Lock()
-	s.containers = slices.DeleteFunc(s.containers, func(o *container) bool { return o == c })
+	s.forget(c)
 	for id, x := range s.execs {
 		if x.of == c {
 			delete(s.execs, id)
 		}
 	}
 	s.mu.Unlock()
+	s.settle()
 	s.unmount(c, volumes)
 	s.tell(c, "destroy", nil)
 	close(c.removed)
 	return err
+}
+
+// forget removes a container from the list. s.mu is held.
+func (s *server) forget(c *container) {
+	s.containers = slices.DeleteFunc(s.containers, func(o *container) bool { return o == c })
 }
 
 func (s *server) pruneContainers(w http.ResponseWriter, r *http.Request) error {

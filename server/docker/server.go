@@ -25,10 +25,13 @@ type server struct {
 	ctx      context.Context
 	end      context.CancelFunc
 	events   events
-	building sync.Mutex // held by a build: they run one after the other
-	buildKit sync.Once  // the caller was told that it is not spoken
+	building sync.Mutex    // held by a build: they run one after the other
+	buildKit sync.Once     // the caller was told that it is not spoken
+	lending  sync.Mutex    // held while the parent's limits change: see claim
+	apart    runner.Limits // of all containers together, for limits that the parent does not lend
 
 	mu         sync.Mutex
+	sandbox    string       // id of the parent
 	containers []*container // the oldest first
 	execs      map[string]*execution
 	volumes    map[string]*volume
@@ -36,7 +39,8 @@ type server struct {
 	built      map[string]string // names that clients gave to the images they built → names in the store
 	owned      []string          // all images that builds made, by their names in the store
 	layers     int64             // bytes of layers that builds made
-	step       runner.Limits     // of the build that runs
+	step       runner.Limits     // of the build that runs, and its layers
+	contexts   int64             // bytes of contexts of builds
 	nextPort   int
 }
 
