@@ -23,7 +23,7 @@ import (
 // builtMost bounds the names of images that a parent makes.
 const builtMost = 256
 
-// contextMost bounds the context of a build where the parent's disk has no bound.
+// contextMost bounds the contexts of builds where the parent's disk has no bound.
 const contextMost = 2 << 30
 
 // unzipped returns the content of a tar that may be compressed by gzip.
@@ -46,13 +46,13 @@ func (s *server) build(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	s.building.Lock()
-	defer s.building.Unlock()
-	f, err := s.spool(r)
+	f, err := s.spool(r) // before the lock: a client may be slow
 	if err != nil {
 		return err
 	}
 	defer f.Close()
+	s.building.Lock()
+	defer s.building.Unlock()
 	if err := s.beginBuild(&o); err != nil {
 		return err
 	}
@@ -67,7 +67,7 @@ func (s *server) build(w http.ResponseWriter, r *http.Request) error {
 	if isOn(r, "q") {
 		log = io.Discard
 	}
-	built, err := build.Run(r.Context(), o, build.Streams{Stdin: f, Log: log})
+	built, err := build.Run(r.Context(), o, build.Streams{Stdin: f.file, Log: log})
 	if err != nil {
 		to.e.Encode(map[string]any{"errorDetail": map[string]string{"message": err.Error()}, "error": err.Error()})
 		return nil
@@ -207,36 +207,58 @@ func layers() (map[oci.Digest]int64, error) {
 	return sizes, nil
 }
 
-// spool puts the body into a file without a name, bounded by the parent's disk.
-func (s *server) spool(r *http.Request) (*os.File, error) {
+// spooled is the context of a build in a file without a name. What it takes is taken from the disk limit, or from contextMost.
+type spooled struct {
+	s    *server
+	most runner.Limits
+	file *os.File
+	size int64
+}
+
+func (f *spooled) Write(b []byte) (int, error) {
+	n := int64(len(b))
+	f.s.mu.Lock()
+	err := f.s.fits(f.most, runner.Limits{Disk: n})
+	if err != nil || f.most.Disk < 0 && f.s.contexts+n > contextMost {
+		f.s.mu.Unlock()
+		return 0, fail(http.StatusRequestEntityTooLarge, "the context is too large: no disk space is left for more than %d bytes", f.size)
+	}
+	f.size, f.s.contexts = f.size+n, f.s.contexts+n
+	f.s.mu.Unlock()
+	return f.file.Write(b)
+}
+
+// Close ends the file, and gives its space back.
+func (f *spooled) Close() {
+	f.file.Close()
+	f.s.mu.Lock()
+	f.s.contexts -= f.size
+	f.s.mu.Unlock()
+}
+
+// spool puts the body of a request into a file.
+func (s *server) spool(r *http.Request) (*spooled, error) {
 	most, err := s.most()
 	if err != nil {
 		return nil, err
-	}
-	bound := most.Disk
-	if bound <= 0 {
-		bound = contextMost
 	}
 	in, err := unzipped(r.Body)
 	if err != nil {
 		return nil, err
 	}
-	f, err := os.CreateTemp(s.dir, "context-")
+	file, err := os.CreateTemp(s.dir, "context-")
 	if err != nil {
 		return nil, err
 	}
-	os.Remove(f.Name())
-	n, err := io.Copy(f, io.LimitReader(in, bound+1))
-	if err == nil && n > bound {
-		err = fail(http.StatusRequestEntityTooLarge, "the context is larger than %d bytes", bound)
-	}
-	if err == nil {
-		_, err = f.Seek(0, io.SeekStart)
+	os.Remove(file.Name())
+	f := &spooled{s: s, most: most, file: file}
+	if _, err = io.Copy(f, in); err == nil {
+		_, err = file.Seek(0, io.SeekStart)
 	}
 	if err != nil {
 		f.Close()
-		var f *failure
-		if !errors.As(err, &f) {
+		var own *failure
+		if !errors.As(err, &own) {
 			err = fail(http.StatusBadRequest, "read context: %v", err)
 		}
 		return nil, err

@@ -130,14 +130,14 @@ func (s *server) newContainer(b creation, most runner.Limits) (c *container, war
 		return nil, nil, fail(http.StatusForbidden, "%s: a container has no more rights than the sandbox that asked for it", what)
 	}
 	c = &container{
-		id: newID(), body: b, made: time.Now(), out: newJournal(), removed: make(chan struct{}), ends: map[string]*endpoint{},
+		id: newID(), body: b, made: time.Now(), out: newJournal(true), removed: make(chan struct{}), ends: map[string]*endpoint{},
 		state: state{status: created},
 	}
 	img, err := s.image(b.Image)
 	if err != nil {
 		return nil, nil, err
 	}
-	c.image, c.digest = img.Config, string(img.Digest)
+	c.image, c.digest, c.weight = img.Config, string(img.Digest), weight(b, img.Config)
 	if c.ref, err = session.ParseImage(s.storeName(b.Image)); err != nil {
 		return nil, nil, fail(http.StatusBadRequest, "image %q: %v", b.Image, err)
 	}

@@ -2,6 +2,7 @@ package docker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -67,7 +68,7 @@ func (s *server) createContainer(w http.ResponseWriter, r *http.Request) error {
 			err = fail(http.StatusConflict, "%d containers exist already: remove some", containersMost)
 		}
 		if err == nil {
-			err = s.reserve(c, most)
+			err = errors.Join(s.keeps(c.weight), s.reserve(c, most))
 		}
 		if err == nil {
 			c.state.name = name
@@ -110,8 +111,9 @@ func (s *server) listContainers(w http.ResponseWriter, r *http.Request) error {
 	s.mu.Lock()
 	all := slices.Clone(s.containers)
 	s.mu.Unlock()
+	networks := s.allNetworks()
 	slices.Reverse(all)
-	list := []map[string]any{}
+	list := []*container{}
 	for _, c := range all {
 		st := c.snap()
 		_, named := f["status"]
@@ -121,7 +123,7 @@ func (s *server) listContainers(w http.ResponseWriter, r *http.Request) error {
 		c.mu.Lock()
 		in := func(want string) bool { e := c.ends[want]; return e != nil }
 		onNetwork := f.any("network", func(v string) bool {
-			return in(v) || slices.ContainsFunc(s.networks, func(n *network) bool { return n.ID == v && in(n.Name) })
+			return in(v) || slices.ContainsFunc(networks, func(n *network) bool { return n.ID == v && in(n.Name) })
 		})
 		c.mu.Unlock()
 		if !f.labels(c.labels()) || !f.any("status", func(v string) bool { return v == st.status }) || !onNetwork ||
@@ -133,13 +135,16 @@ func (s *server) listContainers(w http.ResponseWriter, r *http.Request) error {
 			!f.any("ancestor", func(v string) bool { return v == c.body.Image || v == c.digest }) {
 			continue
 		}
-		list = append(list, map[string]any{
+		list = append(list, c)
+	}
+	return answerList(w, "[", list, "]", func(c *container) any {
+		st := c.snap()
+		return map[string]any{
 			"Id": c.id, "Names": []string{"/" + st.name}, "Image": c.body.Image, "ImageID": c.digest, "Command": strings.Join(c.argv, " "),
 			"Created": c.made.Unix(), "Ports": c.portList(), "Labels": c.labels(), "State": st.status, "Status": st.text(), "Mounts": c.body.mounted,
 			"HostConfig": map[string]string{"NetworkMode": c.body.HostConfig.networkName()}, "NetworkSettings": map[string]any{"Networks": s.endpoints(c)},
-		})
-	}
-	return answer(w, http.StatusOK, list)
+		}
+	})
 }
 
 // text says what docker ps shows.

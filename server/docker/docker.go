@@ -26,6 +26,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"os"
@@ -88,7 +89,8 @@ func serve(in io.Reader, out io.Writer) error {
 	if err := os.Chmod(socket, 0o666); err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
-	srv := &http.Server{Handler: s.handler(), ReadHeaderTimeout: time.Minute, MaxHeaderBytes: 64 << 10}
+	srv := &http.Server{Handler: s.handler(), ReadHeaderTimeout: time.Minute, IdleTimeout: 5 * time.Minute, MaxHeaderBytes: 64 << 10,
+		ErrorLog: log.New(io.Discard, "", 0)} // a client must not write to the caller's terminal
 	go srv.Serve(netutil.LimitListener(l, connectionsMost))
 	defer srv.Close()
 	if err := json.NewEncoder(out).Encode(Answer{socket, s.parent.Spec.Limits}); err != nil {

@@ -22,6 +22,8 @@ type execution struct {
 	body execBody
 	cmd  runner.Command
 
+	weight int
+
 	mu      sync.Mutex
 	begun   bool
 	running bool
@@ -51,17 +53,20 @@ func (s *server) createExec(w http.ResponseWriter, r *http.Request, c *container
 	if err != nil {
 		return err
 	}
-	x := &execution{process: newProcess(newJournal(), b.Tty, b.AttachStdin), id: newID(), of: c, body: b}
+	x := &execution{process: newProcess(newJournal(false), b.Tty, b.AttachStdin), id: newID(), of: c, body: b, weight: weight(b)}
 	x.cmd = runner.Command{Argv: b.Cmd, Env: append(c.env(), b.Env...), Dir: firstOf(b.WorkingDir, c.dir()), User: user}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for id, old := range s.execs {
-		if len(s.execs) >= execsMost && old.over() {
+		if (len(s.execs) >= execsMost || s.keeps(x.weight) != nil) && old.over() {
 			delete(s.execs, id)
 		}
 	}
 	if len(s.execs) >= execsMost {
 		return fail(http.StatusConflict, "%d commands wait or run already", execsMost)
+	}
+	if err := s.keeps(x.weight); err != nil {
+		return err
 	}
 	s.execs[x.id] = x
 	return answer(w, http.StatusCreated, map[string]string{"Id": x.id})
@@ -202,12 +207,12 @@ func (s *server) inspectExec(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return answer(w, http.StatusOK, map[string]any{
-		"ID": x.id, "ContainerID": x.of.id, "Running": x.running, "ExitCode": x.code, "Pid": 0, "OpenStdin": x.body.AttachStdin, "OpenStdout": x.body.AttachStdout,
-		"OpenStderr": x.body.AttachStderr, "CanRemove": false, "DetachKeys": "",
-		"ProcessConfig": map[string]any{"tty": x.body.Tty, "entrypoint": x.body.Cmd[0], "arguments": x.body.Cmd[1:], "privileged": false, "user": x.body.User},
+	return answerHeld(w, http.StatusOK, &x.mu, func() (any, error) {
+		return map[string]any{
+			"ID": x.id, "ContainerID": x.of.id, "Running": x.running, "ExitCode": x.code, "Pid": 0, "OpenStdin": x.body.AttachStdin, "OpenStdout": x.body.AttachStdout,
+			"OpenStderr": x.body.AttachStderr, "CanRemove": false, "DetachKeys": "",
+			"ProcessConfig": map[string]any{"tty": x.body.Tty, "entrypoint": x.body.Cmd[0], "arguments": x.body.Cmd[1:], "privileged": false, "user": x.body.User},
+		}, nil
 	})
 }
 

@@ -7,6 +7,8 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync"
+	"time"
 
 	"demesne/images"
 	"demesne/runner/ipc"
@@ -17,6 +19,30 @@ const apiVersion, minVersion = "1.44", "1.24"
 
 // bodyMost bounds the body of a request, except archives and contexts of builds.
 const bodyMost = 256 << 10
+
+// bodyIdle bounds the wait for each part of a body, and bodyTime the whole.
+const bodyIdle, bodyTime = time.Minute, 10 * time.Minute
+
+// timedBody is a body that must come in time.
+type timedBody struct {
+	io.ReadCloser
+	from *http.ResponseController
+	idle time.Duration
+	end  time.Time
+}
+
+func (b *timedBody) Read(p []byte) (int, error) {
+	late := time.Now().Add(b.idle)
+	if b.end.Before(late) {
+		late = b.end
+	}
+	b.from.SetReadDeadline(late)
+	n, err := b.ReadCloser.Read(p)
+	if err != nil { // the connection goes on after the body
+		b.from.SetReadDeadline(time.Time{})
+	}
+	return n, err
+}
 
 // failure is an error with its status.
 type failure struct {
@@ -68,7 +94,76 @@ func (s *server) with(do func(http.ResponseWriter, *http.Request, *container) er
 func answer(w http.ResponseWriter, status int, v any) error {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
+	return encode(w, v)
+}
+
+// encode writes a value as JSON, to a client that must take it in time.
+func encode(w http.ResponseWriter, v any) error {
+	http.NewResponseController(w).SetWriteDeadline(time.Now().Add(stalled))
 	return json.NewEncoder(w).Encode(v)
+}
+
+// answerList answers with a list between two pieces of JSON. Only one element at a time is in memory for a client that is slow.
+func answerList[T any](w http.ResponseWriter, begin string, list []T, end string, show func(T) any) error {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(http.StatusOK)
+	for i, v := range list {
+		if i > 0 {
+			begin = ","
+		}
+		io.WriteString(w, begin)
+		if err := encode(w, show(v)); err != nil {
+			return err
+		}
+		begin = ""
+	}
+	_, err := io.WriteString(w, begin+end)
+	return err
+}
+
+// keptMost bounds the text of requests that is kept, as JSON.
+const keptMost = 4 << 20
+
+// weight returns what a value counts for keptMost.
+func weight(v ...any) int {
+	text, _ := json.Marshal(v)
+	return len(text)
+}
+
+// keeps checks that there is room for the text of a request. s.mu is held.
+func (s *server) keeps(more int) error {
+	for _, c := range s.containers {
+		more += c.weight
+	}
+	for _, x := range s.execs {
+		more += x.weight
+	}
+	for _, v := range s.volumes {
+		more += v.weight
+	}
+	for _, n := range s.networks {
+		more += n.weight
+	}
+	if more > keptMost {
+		return fail(http.StatusConflict, "all containers, commands, volumes and networks together have more than %d bytes of settings: remove some", keptMost)
+	}
+	return nil
+}
+
+// answerHeld answers with what v returns while lock is held. No answer may be written then: a client that does not read it would
+// stop all others.
+func answerHeld(w http.ResponseWriter, status int, lock sync.Locker, v func() (any, error)) error {
+	lock.Lock()
+	value, err := v()
+	var raw json.RawMessage
+	if err == nil {
+		raw, err = json.Marshal(value)
+	}
+	lock.Unlock()
+	if err != nil {
+		return err
+	}
+	return answer(w, status, raw)
 }
 
 // done answers without a body.

@@ -25,8 +25,15 @@ type frame struct {
 // before the command has to wait.
 const journalMost, journalLag = 512 << 10, 256 << 10
 
+// frameCost is what a frame takes beside its data: a command may write single bytes.
+const frameCost = 64
+
+func (f frame) size() int64 { return int64(len(f.data)) + frameCost }
+
 // journal keeps the end of what a command wrote, for any number of readers.
 type journal struct {
+	past bool // readers may ask for what was written before; otherwise frames end when all readers have them
+
 	mu      sync.Mutex
 	changed sync.Cond
 	frames  []frame
@@ -49,8 +56,8 @@ type reader struct {
 	stopped bool
 }
 
-func newJournal() *journal {
-	j := &journal{readers: map[*reader]bool{}, closed: true}
+func newJournal(past bool) *journal {
+	j := &journal{past: past, readers: map[*reader]bool{}, closed: true}
 	j.changed.L = &j.mu
 	return j
 }
@@ -62,16 +69,37 @@ func (j *journal) write(stream byte, data []byte) {
 	for !j.ended && j.behind() {
 		j.changed.Wait()
 	}
-	j.frames = append(j.frames, frame{time.Now(), stream, bytes.Clone(data)})
-	j.bytes += int64(len(data))
-	j.total += int64(len(data))
+	f := frame{time.Now(), stream, bytes.Clone(data)}
+	j.frames = append(j.frames, f)
+	j.bytes += f.size()
+	j.total += f.size()
 	for j.bytes > journalMost {
-		j.bytes -= int64(len(j.frames[0].data))
-		j.frames[0].data = nil
-		j.frames = j.frames[1:]
-		j.first++
+		j.drop()
 	}
+	j.trim()
 	j.changed.Broadcast()
+}
+
+// drop forgets the oldest frame.
+func (j *journal) drop() {
+	j.bytes -= j.frames[0].size()
+	j.frames[0].data = nil
+	j.frames = j.frames[1:]
+	j.first++
+}
+
+// trim forgets what no reader needs any more.
+func (j *journal) trim() {
+	if j.past {
+		return
+	}
+	needed := j.first + len(j.frames)
+	for r := range j.readers {
+		needed = min(needed, r.next)
+	}
+	for j.first < needed {
+		j.drop()
+	}
 }
 
 func (j *journal) behind() bool {
@@ -135,7 +163,8 @@ func (r *reader) take(wait bool) (f frame, ok bool) {
 		if at := r.next - j.first; at < len(j.frames) && !r.stopped {
 			f = j.frames[at]
 			r.next++
-			r.read += int64(len(f.data))
+			r.read += f.size()
+			j.trim()
 			j.changed.Broadcast()
 			return f, true
 		}
@@ -163,6 +192,7 @@ func (r *reader) stop() {
 	r.j.mu.Lock()
 	r.stopped = true
 	delete(r.j.readers, r)
+	r.j.trim()
 	r.j.changed.Broadcast()
 	r.j.mu.Unlock()
 }

@@ -2,7 +2,6 @@ package docker
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
@@ -230,7 +229,7 @@ func (s *server) waitContainer(w http.ResponseWriter, r *http.Request, c *contai
 	case <-r.Context().Done():
 		return nil
 	}
-	return json.NewEncoder(w).Encode(map[string]any{"StatusCode": code()})
+	return encode(w, map[string]any{"StatusCode": code()})
 }
 
 func (s *server) resizeContainer(w http.ResponseWriter, r *http.Request, c *container) error {

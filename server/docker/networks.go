@@ -57,12 +57,24 @@ func (s *server) joinNetworks(c *container) error {
 		if err != nil {
 			return err
 		}
-		if e == nil {
-			e = &endpoint{}
-		}
-		c.ends[n.Name] = e
+		c.ends[n.Name] = e.named()
 	}
 	return nil
+}
+
+// aliasesMost bounds the names of a container.
+const aliasesMost = 32
+
+// named returns what is kept of an endpoint: its names, which may be missing.
+func (e *endpoint) named() *endpoint {
+	if e == nil {
+		return &endpoint{}
+	}
+	short := func(all []string) []string {
+		all = slices.DeleteFunc(all, func(name string) bool { return len(name) > 253 })
+		return all[:min(len(all), aliasesMost)]
+	}
+	return &endpoint{Aliases: short(e.Aliases), Links: short(e.Links)}
 }
 
 // aliases returns the names of a container in the group: the aliases of its networks, its own name, and the beginning of its id.
@@ -71,7 +83,7 @@ func (s *server) aliases(c *container) (names []string) {
 	defer c.mu.Unlock()
 	add := func(name string) {
 		name = strings.ToLower(name)
-		if runner.CheckMember(name) == nil && name != s.alias && !slices.Contains(names, name) && len(names) < 32 {
+		if runner.CheckMember(name) == nil && name != s.alias && !slices.Contains(names, name) && len(names) < aliasesMost {
 			names = append(names, name)
 		}
 	}
@@ -88,10 +100,11 @@ func (s *server) aliases(c *container) (names []string) {
 
 // endpoints returns a container's networks for answers.
 func (s *server) endpoints(c *container) map[string]endpoint {
+	networks := s.allNetworks()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	all := map[string]endpoint{}
-	for _, n := range s.networks {
+	for _, n := range networks {
 		if e := c.ends[n.Name]; e != nil {
 			own := *e
 			own.NetworkID, own.EndpointID, own.DNSNames = n.ID, c.id, nil
@@ -134,6 +147,10 @@ func (s *server) createNetwork(w http.ResponseWriter, r *http.Request) error {
 	if b.Labels != nil {
 		n.Labels = b.Labels
 	}
+	n.weight = weight(n)
+	if err := s.keeps(n.weight); err != nil {
+		return err
+	}
 	s.networks = append(s.networks, n)
 	return answer(w, http.StatusCreated, map[string]string{"Id": n.ID, "Warning": ""})
 }
@@ -143,16 +160,21 @@ func (s *server) listNetworks(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	list := []*network{}
-	for _, n := range s.networks {
+	for _, n := range s.allNetworks() {
 		if f.labels(n.Labels) && f.any("name", func(v string) bool { return strings.Contains(n.Name, strings.Trim(v, "^$")) }) &&
 			f.any("id", func(v string) bool { return strings.HasPrefix(n.ID, v) }) && f.any("driver", func(v string) bool { return n.Driver == v }) {
 			list = append(list, n)
 		}
 	}
-	return answer(w, http.StatusOK, list)
+	return answerList(w, "[", list, "]", func(n *network) any { return n })
+}
+
+// allNetworks returns the networks. None changes.
+func (s *server) allNetworks() []*network {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.networks)
 }
 
 // members returns the containers in a network. s.mu is held.
@@ -169,16 +191,16 @@ func (s *server) members(n *network) map[string]any {
 }
 
 func (s *server) inspectNetwork(w http.ResponseWriter, r *http.Request) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	n, err := s.network(r.PathValue("name"))
-	if err != nil {
-		return err
-	}
-	return answer(w, http.StatusOK, struct {
-		*network
-		Containers map[string]any
-	}{n, s.members(n)})
+	return answerHeld(w, http.StatusOK, &s.mu, func() (any, error) {
+		n, err := s.network(r.PathValue("name"))
+		if err != nil {
+			return nil, err
+		}
+		return struct {
+			*network
+			Containers map[string]any
+		}{n, s.members(n)}, nil
+	})
 }
 
 func (s *server) removeNetwork(w http.ResponseWriter, r *http.Request) error {
@@ -202,17 +224,17 @@ func (s *server) pruneNetworks(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	deleted := []string{}
-	s.networks = slices.DeleteFunc(s.networks, func(n *network) bool {
-		unused := !n.builtin && len(s.members(n)) == 0 && f.labels(n.Labels)
-		if unused {
-			deleted = append(deleted, n.Name)
-		}
-		return unused
+	return answerHeld(w, http.StatusOK, &s.mu, func() (any, error) {
+		deleted := []string{}
+		s.networks = slices.DeleteFunc(s.networks, func(n *network) bool {
+			unused := !n.builtin && len(s.members(n)) == 0 && f.labels(n.Labels)
+			if unused {
+				deleted = append(deleted, n.Name)
+			}
+			return unused
+		})
+		return map[string]any{"NetworksDeleted": deleted}, nil
 	})
-	return answer(w, http.StatusOK, map[string]any{"NetworksDeleted": deleted})
 }
 
 // member finds a container and a network.
@@ -241,11 +263,8 @@ func (s *server) connectNetwork(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if b.EndpointConfig == nil {
-		b.EndpointConfig = &endpoint{}
-	}
 	c.mu.Lock()
-	c.ends[n.Name] = b.EndpointConfig
+	c.ends[n.Name] = b.EndpointConfig.named()
 	c.mu.Unlock()
 	s.renew(c)
 	w.WriteHeader(http.StatusOK)

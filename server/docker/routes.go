@@ -3,6 +3,7 @@ package docker
 import (
 	"net/http"
 	"strings"
+	"time"
 
 	"demesne/internal/lazy"
 	"demesne/internal/text"
@@ -13,6 +14,9 @@ func (s *server) handler() http.Handler {
 	mux := http.NewServeMux()
 	for pattern, do := range s.routes() {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			rc := http.NewResponseController(w)
+			rc.SetWriteDeadline(time.Time{}) // of an earlier answer
+			r.Body = &timedBody{ReadCloser: r.Body, from: rc, idle: bodyIdle, end: time.Now().Add(bodyTime)}
 			if !strings.HasSuffix(pattern, "/archive") && !strings.HasSuffix(pattern, "/build") {
 				r.Body = http.MaxBytesReader(w, r.Body, bodyMost)
 			}

@@ -66,6 +66,7 @@ type container struct {
 	out     *journal
 	health  *healthcheck // nil: none
 	removed chan struct{}
+	weight  int // see keptMost
 
 	making  sync.Mutex // held while the sandbox is made, or the command started
 	sandbox *session.Sandbox
@@ -178,6 +179,7 @@ type network struct {
 	EnableIPv6                       bool
 	ConfigOnly, Ingress              bool
 	builtin                          bool
+	weight                           int
 }
 
 // endpoint is a container's place in a network.
@@ -194,4 +196,5 @@ type volume struct {
 	dir                                        string
 	disk                                       int64 // what containers may have filled it with
 	anonymous                                  bool
+	weight                                     int
 }

@@ -144,10 +144,9 @@ func (s *server) followEvents(w http.ResponseWriter, r *http.Request) error {
 				!f.any("container", func(v string) bool { return v == name || strings.HasPrefix(ev.Actor.ID, v) }) {
 				continue
 			}
-			if err := json.NewEncoder(w).Encode(ev); err != nil {
+			if err := json.NewEncoder(flushed{w}).Encode(ev); err != nil {
 				return nil
 			}
-			http.NewResponseController(w).Flush()
 		case <-until:
 			return nil
 		case <-r.Context().Done():

@@ -54,12 +54,16 @@ func (s *server) createVolume(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if b.Labels != nil {
-		v.Labels = b.Labels
-	}
-	return answer(w, http.StatusCreated, v)
+	return answerHeld(w, http.StatusCreated, &s.mu, func() (any, error) {
+		more := weight(b.Labels)
+		if err := s.keeps(more - v.weight); err != nil {
+			return nil, err
+		}
+		if b.Labels != nil {
+			v.Labels, v.weight = b.Labels, more
+		}
+		return v, nil
+	})
 }
 
 func (s *server) listVolumes(w http.ResponseWriter, r *http.Request) error {
@@ -68,25 +72,24 @@ func (s *server) listVolumes(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	list := []*volume{}
+	list := []volume{}
 	for _, v := range s.volumes {
 		if f.labels(v.Labels) && f.any("name", func(want string) bool { return strings.Contains(v.Name, want) }) {
-			list = append(list, v)
+			list = append(list, *v)
 		}
 	}
-	slices.SortFunc(list, func(a, b *volume) int { return strings.Compare(a.Name, b.Name) })
-	return answer(w, http.StatusOK, map[string]any{"Volumes": list, "Warnings": nil})
+	s.mu.Unlock()
+	slices.SortFunc(list, func(a, b volume) int { return strings.Compare(a.Name, b.Name) })
+	return answerList(w, `{"Volumes":[`, list, `],"Warnings":null}`, func(v volume) any { return v })
 }
 
 func (s *server) inspectVolume(w http.ResponseWriter, r *http.Request) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	v := s.volumes[r.PathValue("name")]
-	if v == nil {
-		return fail(http.StatusNotFound, "get %.128s: no such volume", r.PathValue("name"))
-	}
-	return answer(w, http.StatusOK, v)
+	return answerHeld(w, http.StatusOK, &s.mu, func() (any, error) {
+		if v := s.volumes[r.PathValue("name")]; v != nil {
+			return v, nil
+		}
+		return nil, fail(http.StatusNotFound, "get %.128s: no such volume", r.PathValue("name"))
+	})
 }
 
 // inUse returns the names of volumes of containers. s.mu is held.
@@ -125,20 +128,17 @@ func (s *server) pruneVolumes(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	used, deleted := s.volumesInUse(), []string{}
-	for name, v := range s.volumes {
-		if !used[name] && f.labels(v.Labels) {
-			delete(s.volumes, name)
-			err = errors.Join(err, os.RemoveAll(v.dir))
-			deleted = append(deleted, name)
+	return answerHeld(w, http.StatusOK, &s.mu, func() (any, error) {
+		used, deleted := s.volumesInUse(), []string{}
+		for name, v := range s.volumes {
+			if !used[name] && f.labels(v.Labels) {
+				delete(s.volumes, name)
+				err = errors.Join(err, os.RemoveAll(v.dir))
+				deleted = append(deleted, name)
+			}
 		}
-	}
-	if err != nil {
-		return err
-	}
-	return answer(w, http.StatusOK, map[string]any{"VolumesDeleted": deleted, "SpaceReclaimed": 0})
+		return map[string]any{"VolumesDeleted": deleted, "SpaceReclaimed": 0}, err
+	})
 }
 
 // unmount removes what only a removed container had: its output, and with volumes its anonymous ones.
