@@ -79,10 +79,7 @@ func (d *DockerSocket) Serve(c *session.CreateOptions) (stop func(), err error) 
 		stop()
 		return nil, fmt.Errorf("start Docker socket: %w", err)
 	}
-	var answer struct {
-		Socket string
-		Limits runner.Limits
-	}
+	var answer struct{ Socket string }
 	line, err := bufio.NewReader(out).ReadBytes('\n')
 	if err == nil {
 		err = json.Unmarshal(line, &answer)
@@ -94,7 +91,7 @@ func (d *DockerSocket) Serve(c *session.CreateOptions) (stop func(), err error) 
 		stop()
 		return nil, fmt.Errorf("start Docker socket: %w", err)
 	}
-	c.Spec.Limits = answer.Limits
+	c.Spec.Limits = session.DockerLimits(c.Spec.Limits)
 	c.Spec.Mounts = append(c.Spec.Mounts, runner.Mount{Source: answer.Socket, Target: dockerSocket, ReadOnly: true, Socket: true})
 	c.Spec.Defaults.Env = append(c.Spec.Defaults.Env, dockerEnv...)
 	return stop, nil

@@ -22,24 +22,6 @@ func part(all, least int64) int64 {
 	return min(all, max(all/share, least))
 }
 
-// split divides the limits that cannot change while a sandbox runs between the parent and all its containers. A parent whose
-// caller names none has the usual limit, and its containers together have as much again.
-func split(all runner.Limits) (own, containers runner.Limits) {
-	half := func(all, usual int64) (own, containers int64) {
-		switch {
-		case all < 0:
-			return all, all
-		case all == 0:
-			return usual, usual
-		}
-		return all - all/2, all / 2
-	}
-	own = all
-	own.PIDs, containers.PIDs = half(all.PIDs, runner.DefaultPIDs)
-	own.Disk, containers.Disk = half(all.Disk, runner.DefaultDisk)
-	return own, containers
-}
-
 // askLimits sets the limits of a container: what its client asks for, or a share of all.
 func (c *container) askLimits(most runner.Limits) error {
 	h := c.body.HostConfig

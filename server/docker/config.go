@@ -212,7 +212,8 @@ func (s *server) image(name string) (*images.Image, error) {
 	return img, err
 }
 
-// most returns the limits of the parent and all containers together, and of the containers for those that the parent does not lend.
+// most returns the limits of all containers together: the memory and the processors of the parent, which lends them, and as many
+// processes and as much disk as it has: see session.DockerLimits.
 func (s *server) most() (runner.Limits, error) {
 	var infos []runner.Info
 	err := s.session.With(s.ctx, func(e session.Engine) (err error) {
@@ -227,9 +228,7 @@ func (s *server) most() (runner.Limits, error) {
 			s.mu.Lock()
 			s.sandbox = i.ID
 			s.mu.Unlock()
-			l := i.Spec.Limits
-			l.PIDs, l.Disk = s.apart.PIDs, s.apart.Disk
-			return l, nil
+			return i.Spec.Limits, nil
 		}
 	}
 	return runner.Limits{}, errors.New("the sandbox that this socket belongs to has ended")

@@ -38,7 +38,6 @@ import (
 
 	"demesne/internal/procself"
 	"demesne/internal/text"
-	"demesne/runner"
 	"demesne/session"
 )
 
@@ -50,10 +49,9 @@ type Request struct {
 	Parent session.CreateOptions
 }
 
-// Answer is what this program prints when it listens. The parent must have Limits.
+// Answer is what this program prints when it listens.
 type Answer struct {
 	Socket string
-	Limits runner.Limits
 }
 
 // Main serves one parent until stdin ends.
@@ -93,7 +91,7 @@ func serve(in io.Reader, out io.Writer) error {
 		ErrorLog: log.New(io.Discard, "", 0)} // a client must not write to the caller's terminal
 	go srv.Serve(netutil.LimitListener(l, connectionsMost))
 	defer srv.Close()
-	if err := json.NewEncoder(out).Encode(Answer{socket, s.parent.Spec.Limits}); err != nil {
+	if err := json.NewEncoder(out).Encode(Answer{socket}); err != nil {
 		return err
 	}
 	_, err = io.Copy(io.Discard, lines)
@@ -108,7 +106,6 @@ func newServer(q Request) (_ *server, err error) {
 		session: session.New(session.Options{}), parent: q.Parent,
 		execs: map[string]*execution{}, volumes: map[string]*volume{}, built: map[string]string{},
 	}
-	s.parent.Spec.Limits, s.apart = split(q.Parent.Spec.Limits)
 	s.ctx, s.end = context.WithCancel(context.Background())
 	s.networks = defaultNetworks()
 	names := q.Parent.Egress.Aliases

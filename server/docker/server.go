@@ -25,10 +25,9 @@ type server struct {
 	ctx      context.Context
 	end      context.CancelFunc
 	events   events
-	building sync.Mutex    // held by a build: they run one after the other
-	buildKit sync.Once     // the caller was told that it is not spoken
-	lending  sync.Mutex    // held while the parent's limits change: see claim
-	apart    runner.Limits // of all containers together, for limits that the parent does not lend
+	building sync.Mutex // held by a build: they run one after the other
+	buildKit sync.Once  // the caller was told that it is not spoken
+	lending  sync.Mutex // held while the parent's limits change: see claim
 
 	mu         sync.Mutex
 	sandbox    string       // id of the parent
