@@ -1,8 +1,10 @@
 package integration
 
 import (
+	"bufio"
 	"io"
 	"net"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -14,15 +16,14 @@ for port in sys.argv[1:]:
     c = socket.create_connection(("127.0.0.1", int(port))); c.sendall(b"from inside"); c.shutdown(socket.SHUT_WR)
     print(c.makefile().read(), flush=True)' `
 
-// TestSSHRemote forwards ports of a sandbox to this machine (ssh -R), with the flag that allows it.
-func TestSSHRemote(t *testing.T) {
-	program(t, "python3")
-	b := newSSH(t)
+// echoing listens on this machine, and answers what it has heard.
+func echoing(t *testing.T) (addr string) {
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
+	t.Cleanup(func() { l.Close() })
 	go func() {
 		for {
 			c, err := l.Accept()
@@ -36,7 +37,14 @@ func TestSSHRemote(t *testing.T) {
 			}()
 		}
 	}()
-	to := l.Addr().String()
+	return l.Addr().String()
+}
+
+// TestSSHRemote forwards ports of a sandbox to this machine (ssh -R), with the flag that allows it.
+func TestSSHRemote(t *testing.T) {
+	program(t, "python3")
+	b := newSSH(t)
+	to := echoing(t)
 	ssh := func(args ...string) result {
 		return b.demesne(append([]string{"ssh", "--forward-remote", "-o", "ExitOnForwardFailure=yes"}, args...)...)
 	}
@@ -71,6 +79,77 @@ func TestSSHRemote(t *testing.T) {
 	}
 	if r := ssh("-R", port+":"+to, "build", "sleep 30"); r.code == 0 || !strings.Contains(r.stderr, "is it taken?") {
 		t.Errorf("a port that is taken: %+v", r)
+	}
+}
+
+// TestEscapeN48Many opens more connections of a port at once than the user's machine gets at once. The rest wait, and take
+// their turns; another port goes on.
+func TestEscapeN48Many(t *testing.T) {
+	program(t, "python3")
+	b := newSSH(t)
+	const atOnce, all = 16, 40
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	arrived, answer := make(chan struct{}, all), make(chan struct{})
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			arrived <- struct{}{}
+			go func() {
+				defer c.Close()
+				<-answer
+				io.WriteString(c, "answer")
+			}()
+		}
+	}()
+	other := echoing(t)
+	cmd := b.command("demesne", "ssh", "--forward-remote", "-R", "9000:"+l.Addr().String(), "-R", "9001:"+other, "build", `python3 -c '
+import socket, sys
+all = [socket.create_connection(("127.0.0.1", 9000)) for _ in range(`+strconv.Itoa(all)+`)]
+print("connected", flush=True)
+sys.stdin.readline()
+c = socket.create_connection(("127.0.0.1", 9001)); c.shutdown(socket.SHUT_WR)
+print(c.makefile().read(), flush=True)
+def read(c):
+    with c: return c.makefile().read() # it is open until then, and takes a turn
+print([read(c) for c in all].count("answer"))'`)
+	var told strings.Builder
+	cmd.Stderr = &told
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	pipe, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	says := bufio.NewScanner(pipe)
+	says.Scan()
+	for range atOnce {
+		<-arrived
+	}
+	io.WriteString(in, "\n")
+	if says.Scan(); says.Text() != "outside heard " {
+		t.Errorf("another port meanwhile: %q", says.Text())
+	}
+	if n := len(arrived); n > 0 {
+		t.Errorf("%d connections beyond the bound arrived", n)
+	}
+	close(answer)
+	if says.Scan(); says.Text() != strconv.Itoa(all) {
+		t.Errorf("answers: %q, want %d", says.Text(), all)
+	}
+	if err := cmd.Wait(); err != nil || strings.Count(told.String(), "16 connections of port 9000 are open") != 1 {
+		t.Errorf("%v: %q", err, told.String())
 	}
 }
 

@@ -97,9 +97,14 @@ func (c *connection) listen(ctx context.Context, host string, port uint32) (*cli
 	go func() {
 		free := make(chan struct{}, forwardedMost)
 		for {
-			free <- struct{}{}
 			if _, err := lines.ReadByte(); err != nil {
 				return
+			}
+			select {
+			case free <- struct{}{}:
+			default: // a program that opens more before it closes one would wait without a word
+				c.say(fmt.Sprintf("-R: %d connections of port %d are open: more wait until one is closed", forwardedMost, chosen))
+				free <- struct{}{}
 			}
 			go func() {
 				if err := c.forwarded(ctx, host, uint32(chosen)); err != nil {
