@@ -1,7 +1,9 @@
 package integration
 
 import (
+	"bufio"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -119,6 +121,51 @@ func TestDocker(t *testing.T) {
 		{"docker events --since 1 --until $(( $(date +%s) + 600 )) --filter type=container --format '{{.Action}}' >/tmp/events & sleep 0; " +
 			until("docker run --rm local/bb true; grep -q destroy /tmp/events") + "; kill $!; sort -u /tmp/events", "…destroy\ndie\nstart"},
 	})
+}
+
+// TestDockerSpare runs containers of one kind. From the third on they use a sandbox that was made before; each has its own id as
+// its host name, and files that no other container wrote.
+func TestDockerSpare(t *testing.T) {
+	d := newDock(t)
+	cmd := d.command("demesne", "run", "--docker", "-i", "--", "bash", "-c", `
+each() { docker run --rm --cidfile /tmp/$1 local/bb sh -c 'hostname; ls /tmp; echo >/tmp/left'; cut -c1-12 /tmp/$1; }
+each 1; each 2; read; each 3; docker run --rm local/bb cat /tmp/left; docker run --rm --memory 16m local/bb hostname; docker ps -aq`)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	pipe, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	says := bufio.NewScanner(pipe)
+	line := func() string { says.Scan(); return says.Text() }
+	var last string
+	for range 2 {
+		var host string
+		if host, last = line(), line(); host != last {
+			t.Errorf("host name %q of container %q", host, last)
+		}
+	}
+	spare := ""
+	for spare == "" || spare == last {
+		_, spare, _ = strings.Cut(d.demesne("ls").stdout, "/out-")
+		spare, _, _ = strings.Cut(spare, "\n")
+	}
+	io.WriteString(in, "\n")
+	if host, id := line(), line(); host != spare || id != spare {
+		t.Errorf("host name %q of container %q, and the spare is %q", host, id, spare)
+	}
+	if other := line(); other == spare || len(other) != 12 || says.Scan() {
+		t.Errorf("host name %q of a container of another kind, then %q", other, says.Text())
+	}
+	cmd.Wait()
+	if r := d.demesne("ls", "-q"); r.stdout != "" {
+		t.Errorf("sandboxes remain: %s", r.stdout)
+	}
 }
 
 // TestDockerBuild builds images in a sandbox, and uses them. The store of the caller keeps none.

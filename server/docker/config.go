@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"net/netip"
 	"path"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -130,7 +129,7 @@ func (s *server) newContainer(b creation, most runner.Limits) (c *container, war
 		return nil, nil, fail(http.StatusForbidden, "%s: a container has no more rights than the sandbox that asked for it", what)
 	}
 	c = &container{
-		id: newID(), body: b, made: time.Now(), out: newJournal(true), removed: make(chan struct{}), ends: map[string]*endpoint{},
+		body: b, made: time.Now(), out: newJournal(true), removed: make(chan struct{}), ends: map[string]*endpoint{},
 		state: state{status: created},
 	}
 	img, err := s.image(b.Image)
@@ -151,9 +150,8 @@ func (s *server) newContainer(b creation, most runner.Limits) (c *container, war
 	if !path.IsAbs(c.dir()) {
 		return nil, nil, fail(http.StatusBadRequest, "the working directory %q is invalid, it needs to be an absolute path", c.dir())
 	}
-	hostname := firstOf(b.Hostname, c.id[:12])
 	c.create = session.CreateOptions{
-		Spec:  runner.Spec{Lifetime: runner.Attached, Require: s.parent.Spec.Require, Interior: runner.Interior{Hostname: hostname}},
+		Spec:  runner.Spec{Lifetime: runner.Attached, Require: s.parent.Spec.Require},
 		Image: c.ref, Pull: images.PullNever, User: firstOf(b.User, c.image.User), Egress: s.parent.Egress,
 	}
 	// The parent was admitted with its data and rules. A container has no other data of the host than the parent.
@@ -171,7 +169,7 @@ func (s *server) newContainer(b creation, most runner.Limits) (c *container, war
 		s.unmount(c, true)
 		return nil, nil, err
 	}
-	c.create.Out = filepath.Join(s.dir, "out-"+c.id[:12])
+	s.identify(c, newID())
 	c.health = newHealthcheck(b.Healthcheck)
 	c.next = c.nextRun()
 	return c, warnings, nil

@@ -59,10 +59,11 @@ func (s *server) createContainer(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	name := strings.TrimPrefix(r.URL.Query().Get("name"), "/")
-	if name == "" {
-		name = "c" + c.id[:11]
-	}
+	kind := c.kind(name)
+	var sp *container
 	err = s.claim(func() error {
+		sp = s.takeSpare(c, kind)
+		name = firstOf(name, c.state.name)
 		err := s.free(name)
 		if err == nil && len(s.containers) >= containersMost {
 			err = fail(http.StatusConflict, "%d containers exist already: remove some", containersMost)
@@ -73,15 +74,28 @@ func (s *server) createContainer(w http.ResponseWriter, r *http.Request) error {
 		if err == nil {
 			c.state.name = name
 			s.containers = append(s.containers, c)
+			c.making.Lock()
 		}
 		return err
-	}, func() { s.forget(c) })
+	}, func() {
+		c.making.Unlock()
+		s.forget(c)
+	})
 	if err != nil {
+		if sp != nil {
+			go s.endSandbox(sp)
+		}
 		s.unmount(c, true)
 		return err
 	}
 	s.tell(c, "create", nil)
-	go s.ensure(s.ctx, c) // ahead of the start, which reports an error
+	go func() { // ahead of the start, which reports an error
+		defer c.making.Unlock()
+		if sp != nil {
+			c.sandbox, _ = s.ensure(s.ctx, sp)
+		}
+		s.ensured(s.ctx, c)
+	}()
 	return answer(w, http.StatusCreated, map[string]any{"Id": c.id, "Warnings": append([]string{}, warnings...)})
 }
 

@@ -7,6 +7,7 @@
 //	docker.go, http.go        the process, its end; requests, answers and errors
 //	system.go, events.go      version, info, events
 //	container.go, lifecycle.go   containers from their creation to their removal
+//	spare.go                  a sandbox that is made before a client asks for it
 //	config.go, budget.go      the words of a creation: what they become, what is refused; limits, summed
 //	process.go, journal.go    a command with its streams, and what it wrote
 //	hijack.go, exec.go, health.go   attached connections; further commands; health checks
@@ -131,9 +132,12 @@ func newServer(q Request) (_ *server, err error) {
 func (s *server) close() {
 	s.end()
 	s.mu.Lock()
-	all := s.containers
+	all, sp := s.containers, s.spare.c
 	s.mu.Unlock()
 	var ending sync.WaitGroup
+	if sp != nil {
+		ending.Go(func() { s.endSandbox(sp) })
+	}
 	for _, c := range all {
 		ending.Go(func() { s.remove(c, true) })
 	}

@@ -115,6 +115,7 @@ func (s *server) ended(c *container, p *run, res *session.RunResult, err error) 
 	if c.body.HostConfig.AutoRemove {
 		s.remove(c, true)
 	}
+	s.prepare(c) // last: it would delay what a client waits for
 }
 
 // grace is how long a command may take to end after its stop signal.
@@ -308,6 +309,18 @@ func (s *server) removeContainer(w http.ResponseWriter, r *http.Request, c *cont
 	return done(w)
 }
 
+// endSandbox removes the sandbox of a container.
+func (s *server) endSandbox(c *container) error {
+	c.making.Lock() // a request that makes the sandbox is done then
+	defer c.making.Unlock()
+	if c.sandbox == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), runner.RemoveTime)
+	defer cancel()
+	return s.session.Remove(ctx, c.sandbox.ID)
+}
+
 // remove ends a container. With volumes it removes its anonymous ones.
 func (s *server) remove(c *container, volumes bool) error {
 	c.mu.Lock()
@@ -319,15 +332,7 @@ func (s *server) remove(c *container, volumes bool) error {
 	c.gone = true
 	p, status := c.next, c.state.status
 	c.mu.Unlock()
-	c.making.Lock() // a request that makes the sandbox is done then
-	sb := c.sandbox
-	c.making.Unlock()
-	var err error
-	if sb != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), runner.RemoveTime)
-		err = s.session.Remove(ctx, sb.ID)
-		cancel()
-	}
+	err := s.endSandbox(c)
 	if status == running {
 		<-p.done
 	}

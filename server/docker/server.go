@@ -41,6 +41,7 @@ type server struct {
 	step       runner.Limits     // of the build that runs, and its layers
 	contexts   int64             // bytes of contexts of builds
 	nextPort   int
+	spare      spare
 }
 
 // newID returns a random id in Docker's form.
@@ -69,7 +70,8 @@ type container struct {
 
 	making  sync.Mutex // held while the sandbox is made, or the command started
 	sandbox *session.Sandbox
-	used    bool // a client has used its files, or started its command
+	likely  string // the kind of the container that probably follows; empty: none does
+	used    bool   // a client has used its files, or started its command
 
 	mu    sync.Mutex
 	state state
