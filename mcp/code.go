@@ -230,8 +230,7 @@ func sessionResult(s code.SessionInfo) codeSession {
 	}
 }
 
-// endWith ends the sessions of a call's HTTP connection, and forgets its desktop, when the connection ends: no other one finds
-// them.
+// endWith ends the sessions of a call's HTTP connection when the connection ends: no other one finds them.
 func (c *call) endWith() {
 	owner := c.owner()
 	if owner == "" {
@@ -249,12 +248,6 @@ func (c *call) endWith() {
 		s.mu.Lock()
 		delete(s.owners, owner)
 		s.mu.Unlock()
-		s.making.Lock()
-		delete(s.desktops, owner)
-		s.making.Unlock()
-		if s.opts.Code == nil {
-			return
-		}
 		for _, left := range s.opts.Code.Sessions(owner) {
 			s.opts.Code.StopSession(context.Background(), owner, left.ID)
 		}

@@ -2,10 +2,12 @@ package mcp
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -149,18 +151,13 @@ func (c *call) cursor(id, note string) (*sdk.CallToolResult, error) {
 	return answer(strings.TrimSpace(fmt.Sprintf("X=%s,Y=%s\n%s", at[1], at[2], note)), nil), nil
 }
 
-// desktop returns the sandbox that a call names, or the sandbox of its connection, which it may have to make.
+// desktop returns the sandbox that a call names, or the one with the key of its connection, which it may have to make.
 func (c *call) desktop() (id, note string, err error) {
 	if id := c.args.text("sandbox_id"); id != "" {
 		return id, "", nil
 	}
-	c.making.Lock()
-	defer c.making.Unlock()
-	if id := c.desktops[c.owner()]; id != "" {
-		return id, "", nil
-	}
 	made := *c
-	made.args = args{"image": desktopImage}
+	made.args = args{"key": "desktop of " + cmp.Or(c.owner(), strconv.Itoa(os.Getpid())), "image": desktopImage}
 	r, err := made.sandboxRequest("none")
 	if err != nil {
 		return "", "", err
@@ -172,8 +169,9 @@ func (c *call) desktop() (id, note string, err error) {
 	if err != nil {
 		return "", "", err
 	}
-	c.told, c.desktops[c.owner()] = sb.Told, sb.ID
-	c.endWith()
+	if c.told = sb.Told; sb.Existing {
+		return sb.ID, "", nil
+	}
 	return sb.ID, "sandbox_id: " + sb.ID + "\noutput_dir: " + sb.OutputDir + "\n", nil
 }
 
@@ -187,10 +185,6 @@ func (c *call) onDesktop(id string, argv []string) (out screen, said string, err
 	defer stop()
 	o, err := c.engine.Exec(c.ctx, id, r, watch)
 	if err != nil {
-		if c.making.Lock(); c.ctx.Err() == nil && c.desktops[c.owner()] == id { // it was removed: the next call makes another one
-			delete(c.desktops, c.owner())
-		}
-		c.making.Unlock()
 		return nil, "", err
 	}
 	said, _ = endOf(o.Stderr, 1000, "")

@@ -21,7 +21,15 @@ type desktopDesk struct {
 	*desk
 	shown string
 	ids   []string
+	keys  []string
 	fail  error
+}
+
+func (d *desktopDesk) Create(ctx context.Context, r session.Request, w session.Callbacks) (*session.Created, error) {
+	made, err := d.desk.Create(ctx, r, w)
+	made.Existing = slices.Contains(d.keys, r.Create.Spec.Key)
+	d.keys = append(d.keys, r.Create.Spec.Key)
+	return made, err
 }
 
 func (d *desktopDesk) Exec(_ context.Context, id string, r session.Request, _ session.Callbacks) (*session.RunResult, error) {
@@ -109,8 +117,8 @@ func computerCall(t *testing.T, d *desktopDesk, calls ...string) (text string, r
 	return text, r
 }
 
-// TestComputerSandbox checks which sandbox a call uses: one that the first call makes, without a network and for an hour, or
-// the one that the call names. After the sandbox was removed a call makes another one. An answer is a picture.
+// TestComputerSandbox checks which sandbox a call uses: one with a key, which is made without a network and for an hour, or
+// the one that the call names. An answer is a picture.
 func TestComputerSandbox(t *testing.T) {
 	const look = `{"action":"screenshot"}`
 	d := &desktopDesk{desk: &desk{}, shown: anyPicture}
@@ -119,21 +127,21 @@ func TestComputerSandbox(t *testing.T) {
 	if time.Duration(made.Spec.TTL) != desktopTime || made.Egress.Mode != "none" || made.Image.Given != desktopImage || text != "" {
 		t.Errorf("made %+v, %q", made, text)
 	}
-	if !slices.Equal(d.ids, []string{"s1", "s1", "mine", "s1"}) || len(d.asked) != 5 {
+	if !slices.Equal(d.ids, []string{"s1", "s1", "mine", "s1"}) || len(d.asked) != 7 {
 		t.Errorf("sandboxes %q, %d requests", d.ids, len(d.asked))
 	}
 	if p, ok := r.Content[0].(*sdk.ImageContent); !ok || string(p.Data) != anyPicture || p.MIMEType != "image/png" {
 		t.Errorf("%+v", r.Content[0])
 	}
 	d = &desktopDesk{desk: &desk{}, shown: anyPicture, fail: errors.New("it has ended")}
-	if text, _ := computerCall(t, d, look, look); text != "it has ended" || len(d.asked) != 4 {
-		t.Errorf("%q, %d requests: want a sandbox for each", text, len(d.asked))
+	if text, _ := computerCall(t, d, look); text != "it has ended" {
+		t.Errorf("%q", text)
 	}
 	d = &desktopDesk{desk: &desk{}, shown: "<svg>"}
 	if text, r := computerCall(t, d, look); !r.IsError || !strings.Contains(text, "sent no screenshot") {
 		t.Errorf("%q", text)
 	}
-	d.shown = "x:7 y:80 screen:0 window:1\n"
+	d.shown, d.keys = "x:7 y:80 screen:0 window:1\n", nil
 	if text, _ := computerCall(t, d, `{"action":"cursor_position"}`); !strings.HasPrefix(text, "X=7,Y=80\nsandbox_id: s1\n") {
 		t.Errorf("%q", text)
 	}
@@ -143,16 +151,11 @@ func TestComputerSandbox(t *testing.T) {
 	}
 }
 
-// TestComputerConnections checks that connections over HTTP have desktops of their own, which the server forgets at their end.
+// TestComputerConnections checks that connections over HTTP have desktops of their own.
 func TestComputerConnections(t *testing.T) {
-	s := computerServer(t, &desktopDesk{desk: &desk{}, shown: anyPicture})
-	web := httptest.NewServer(s.Handler(HTTPOptions{}))
+	d := &desktopDesk{desk: &desk{}, shown: anyPicture}
+	web := httptest.NewServer(computerServer(t, d).Handler(HTTPOptions{}))
 	defer web.Close()
-	known := func() int {
-		s.making.Lock()
-		defer s.making.Unlock()
-		return len(s.desktops)
-	}
 	one, two := connection(t, web.URL), connection(t, web.URL)
 	defer two.Close()
 	defer one.Close()
@@ -161,13 +164,7 @@ func TestComputerConnections(t *testing.T) {
 			t.Errorf("%+v, %v", r, err)
 		}
 	}
-	if n := known(); n != 2 {
-		t.Errorf("%d desktops of two connections", n)
-	}
-	one.Close()
-	for end := time.Now().Add(time.Minute); known() != 1; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%d desktops of one connection", known())
-		}
+	if len(d.keys) != 3 || d.keys[0] == d.keys[1] || d.keys[0] != d.keys[2] {
+		t.Errorf("keys of desktops: %q", d.keys)
 	}
 }

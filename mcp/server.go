@@ -98,10 +98,7 @@ type Server struct {
 	resting  *time.Timer                             // runs rest after a while without calls
 	open     map[string]map[*context.CancelFunc]bool // cancel functions of calls in flight, by HTTP session
 	attached map[string]*presence                    // by HTTP session
-	owners   map[string]bool                         // HTTP sessions at whose end code sessions end, and desktops are forgotten
-
-	making   sync.Mutex
-	desktops map[string]string // sandboxes of the tool computer, by HTTP session
+	owners   map[string]bool                         // HTTP sessions at whose end code sessions end
 }
 
 // A tool is a tool of the server. Its handler reads the parsed arguments and returns a result. An error becomes a
@@ -150,7 +147,7 @@ func New(e Service, o Options) *Server {
 	if o.Heartbeat <= 0 {
 		o.Heartbeat = 10 * time.Second
 	}
-	s := &Server{engine: e, opts: o, asking: make(chan struct{}, maxAsked), open: map[string]map[*context.CancelFunc]bool{}, attached: map[string]*presence{}, owners: map[string]bool{}, desktops: map[string]string{}}
+	s := &Server{engine: e, opts: o, asking: make(chan struct{}, maxAsked), open: map[string]map[*context.CancelFunc]bool{}, attached: map[string]*presence{}, owners: map[string]bool{}}
 	if o.Hidden && o.Outputs != "" {
 		s.opts.Mounts.hide()
 	}

@@ -50,6 +50,7 @@ type Created struct {
 	OutputDir string
 	Receipt   *runner.Receipt
 	Expires   time.Time
+	Existing  bool   // it is the sandbox that had the key
 	Replaced  bool   // a sandbox with the same key was removed first, with its files
 	Told      func() // must be called once the client has the ID; else the sandbox is removed after this process dies
 }

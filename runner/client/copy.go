@@ -61,9 +61,7 @@ func (s *Sandbox) CopyOut(ctx context.Context, src string, to *os.Root, l tarbal
 		if did, err = tarball.Unpack(out, to, tarball.Options{Limits: l}); err != nil {
 			return err
 		}
-		// The data after a tar's end is irrelevant, but its writer waits for a reader.
-		_, err = io.Copy(io.Discard, io.LimitReader(out, 1<<20))
-		return err
+		return drain(out)
 	})
 	if err != nil {
 		return did, err
@@ -78,23 +76,36 @@ func (s *Sandbox) CopyOut(ctx context.Context, src string, to *os.Root, l tarbal
 // Archive writes src in the sandbox, a file or a directory, to w as a tar in which src has its last name. As in CopyOut, links
 // and special files are skipped, and it is an error if nothing else was found.
 func (s *Sandbox) Archive(ctx context.Context, src string, w io.Writer, l tarball.Limits) (did tarball.Report, err error) {
-	err = s.stream(ctx, tarball.Get, src, func(in, out *os.File) error {
+	err = s.relayed(ctx, src, l, func(relay *tarball.Relay) (err error) {
+		relay.NoLinks = true
+		did, err = relay.Pass(w)
+		return err
+	})
+	return did, err
+}
+
+// relayed passes a tar of src, which pass consumes.
+func (s *Sandbox) relayed(ctx context.Context, src string, l tarball.Limits, pass func(*tarball.Relay) error) error {
+	return s.stream(ctx, tarball.Get, src, func(in, out *os.File) error {
 		in.Close()
 		relay, err := tarball.NewRelay(out, l)
 		if errors.Is(err, io.EOF) {
 			return fmt.Errorf("copy %q: nothing to copy", src)
 		}
-		if err != nil {
-			return err
+		if err == nil {
+			err = pass(relay)
 		}
-		relay.NoLinks = true
-		if did, err = relay.Pass(w); err != nil {
-			return err
+		if err == nil {
+			err = drain(out)
 		}
-		_, err = io.Copy(io.Discard, io.LimitReader(out, 1<<20))
 		return err
 	})
-	return did, err
+}
+
+// drain reads what follows a tar's end. It is irrelevant, but its writer waits for a reader.
+func drain(out io.Reader) error {
+	_, err := io.Copy(io.Discard, io.LimitReader(out, 1<<20))
+	return err
 }
 
 // CopyTo copies src in the sandbox, a file or a directory, to dst in another sandbox, as that sandbox's user. src and
@@ -103,15 +114,7 @@ func (s *Sandbox) Archive(ctx context.Context, src string, w io.Writer, l tarbal
 func (s *Sandbox) CopyTo(ctx context.Context, src string, to *Sandbox, dst string, l tarball.Limits) (tarball.Report, error) {
 	var did tarball.Report
 	var there, passed error
-	err := s.stream(ctx, tarball.Get, src, func(in, out *os.File) error {
-		in.Close()
-		relay, err := tarball.NewRelay(out, l)
-		if errors.Is(err, io.EOF) {
-			return fmt.Errorf("copy %q: nothing to copy", src)
-		}
-		if err != nil {
-			return err
-		}
+	err := s.relayed(ctx, src, l, func(relay *tarball.Relay) error {
 		verb := tarball.Put
 		if relay.Dir {
 			verb = tarball.Merge
@@ -121,11 +124,7 @@ func (s *Sandbox) CopyTo(ctx context.Context, src string, to *Sandbox, dst strin
 			did, passed = relay.Pass(in)
 			return passed
 		})
-		if there != nil {
-			return cmp.Or(passed, there)
-		}
-		_, err = io.Copy(io.Discard, io.LimitReader(out, 1<<20))
-		return err
+		return cmp.Or(passed, there)
 	})
 	if there != nil && !errors.Is(passed, io.ErrUnexpectedEOF) { // src's side then only saw a broken pipe
 		return did, there

@@ -110,7 +110,7 @@ func (f *Sandboxes) Create(ctx context.Context, r session.Request, w session.Cal
 		return nil, Explained(err)
 	}
 	return &session.Created{
-		ID: sb.ID, OutputDir: sb.Out, Replaced: sb.Replaced, Receipt: info.Receipt, Expires: info.Expires,
+		ID: sb.ID, OutputDir: sb.Out, Existing: sb.Existing, Replaced: sb.Replaced, Receipt: info.Receipt, Expires: info.Expires,
 		Told: func() { f.known(sb.ID) },
 	}, nil
 }
