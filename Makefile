@@ -138,7 +138,7 @@ kubernetes: build
 	@integration/clusters/kubernetes.sh needs && integration/clusters/kubernetes.sh build
 	@DEMESNE_BIN=$(BIN) CI=1 $(GO) test -count=1 -timeout 30m -v -run "$${RUN:-^TestKubernetes}" ./integration
 
-# Uses testcontainers for Go, Node and Python in sandboxes with a Docker socket, and compares docker run with podman.
+# Uses testcontainers, compose and act in sandboxes with a Docker socket.
 docker: build
 	@integration/docker.sh
 

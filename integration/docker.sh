@@ -1,7 +1,7 @@
 #!/bin/bash
 # make docker: uses testcontainers for Go, Node, Python and Java, docker compose as a plugin, and act, as published, in sandboxes
-# with a Docker socket, and compares docker run with podman. They are installed below $DEMESNE_DOCKER (/var/tmp/demesne-docker), about
-# 220 MB. Java needs Debian's maven and default-jdk-headless.
+# with a Docker socket. They are installed below $DEMESNE_DOCKER (/var/tmp/demesne-docker), about 220 MB. Java needs Debian's maven
+# and default-jdk-headless. make bench PART=docker compares docker run with podman.
 set -eu
 cd "$(dirname "$0")/.."
 dir=${DEMESNE_DOCKER:-/var/tmp/demesne-docker} clients=$PWD/integration/clients/docker demesne=$PWD/bin/demesne
@@ -24,7 +24,7 @@ fi
 (cd "$clients" && CGO_ENABLED=0 go build -ldflags '-s -w' -o "$dir/containers" .)
 cp "$clients/containers.mjs" "$dir/node/"
 work=$(mktemp -d /var/tmp/demesne-docker.XXXXXX)
-trap 'umount "$work/pod/overlay" 2>/dev/null || true; "$demesne" gc --all > "$work/gc" 2>&1 || cat "$work/gc"; rm -rf "$work"' EXIT
+trap '"$demesne" gc --all > "$work/gc" 2>&1 || cat "$work/gc"; rm -rf "$work"' EXIT
 chmod 755 "$work"
 mkdir -p "$work/root/bin" "$work/root/tmp"
 export HOME=$work DEMESNE_IMAGE_STORE=$work/images DEMESNE_SANDBOX_ROOT=$work/sandboxes
@@ -45,20 +45,10 @@ cp "$clients/act.yml" "$work/act/.github/workflows/"
 git -C "$work/act" init -q
 check act --workspace "$work/act" --in "$dir/act/act" -- bash -c 'HOME=/tmp /in/act --bind -P ubuntu-latest=local/bb --pull=false --network bridge </dev/null | sed -n "s/.*  | //p"'
 check compose --workspace "$clients/compose" --mount "$dir:ro" --in "$clients/compose/up.sh" -- sh /in/up.sh "$dir/plugins"
-# shellcheck disable=SC2016 # the sandbox expands it
-middle='for i in 1 2 3 4 5 6 7 8 9; do s=$(date +%s%N); "$@" >/dev/null || exit 1; e=$(date +%s%N); echo $(( (e - s) / 1000000 )); done | sort -n | sed -n 5p'
-ours=$("$demesne" run --docker -- bash -c "$middle" - docker run --rm local/bb true)
-pod=(podman --root "$work/pod" --runroot "$work/podrun" --cgroup-manager cgroupfs)
-tar -C "$work/root" -c . | "${pod[@]}" import -q - localhost/bb >/dev/null 2>&1 || true
-theirs=none
-for runtime in crun runc; do # crun cannot use both versions of control groups at once
-  [ "$theirs" != none ] || theirs=$(bash -o pipefail -c "$middle" - "${pod[@]}" --runtime $runtime run --rm --network none --log-driver none --ulimit nofile=1024:1024 --ulimit nproc=4096:4096 localhost/bb true 2>/dev/null) || theirs=none
-done
 mkdir "$work/up"
 printf 'services:\n' >"$work/up/docker-compose.yml"
 for n in a b c; do printf '  %s: {image: local/bb, command: "httpd -f -p 80"}\n' $n >>"$work/up/docker-compose.yml"; done
 # shellcheck disable=SC2016 # the sandbox expands it
 up() { "$demesne" run --docker --workspace "$work/up" --mount "$dir:ro" -- bash -c 's=$(date +%s%N); "$@" up -d >/tmp/up 2>&1 || cat /tmp/up; e=$(date +%s%N); echo $(( (e - s) / 1000000 ))' - "$@"; }
 echo "up of three services: docker-compose $(up docker-compose) ms, compose $compose $(up "$dir/plugins/docker-compose") ms"
-echo "docker run: $ours ms; podman run: $theirs ms"
 exit $failed
