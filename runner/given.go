@@ -83,6 +83,9 @@ func inputWords(inputs []Input) string {
 func mountWords(mounts []Mount) string {
 	var words []string
 	for _, m := range mounts {
+		if m.Server != "" { // each request has another path
+			m.Source = m.Server
+		}
 		words = append(words, m.String())
 	}
 	return strings.Join(words, " ")

@@ -120,6 +120,19 @@ type Mount struct {
 	Whole bool `json:"whole,omitempty"`
 	// Socket means that Source is a unix socket that commands may connect to. It is read-only, and no data of the host.
 	Socket bool `json:"socket,omitempty"`
+	// Server names the frontend that listens on Source, in a directory of its own. Who starts the sandbox starts it, and it ends
+	// with the sandbox's processes.
+	Server string `json:"server,omitempty"`
+}
+
+// Served returns the sockets of s that have a server.
+func (s *Spec) Served() (sockets []string) {
+	for _, m := range s.Mounts {
+		if m.Server != "" {
+			sockets = append(sockets, m.Source)
+		}
+	}
+	return sockets
 }
 
 // Interior describes what a sandbox has inside that comes from no file of the host.

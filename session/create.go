@@ -33,6 +33,7 @@ type CreateOptions struct {
 	Out      string // directory of the host, made if it is missing; empty: a new one below the output root
 	Egress   Egress
 	Aside    bool // see runner.Rootfs; for an image
+	Docker   bool // the sandbox has a Docker socket, whose containers are sandboxes beside it
 
 	// Configured is called with the image's configuration before the sandbox is made, and may change User and Spec.Defaults.
 	// Its error ends Create. nil: nothing. It is not called for a root that is not an image.
@@ -115,6 +116,11 @@ func (st *pending) close() {
 // runner is started first: that takes longest, and a runner ends by itself if this process is killed. Directories would
 // remain. Without an image nothing takes long or is kept, and the call that makes the sandbox takes the place too.
 func (s *Service) prepare(ctx context.Context, c CreateOptions, cb Callbacks) (_ *pending, err error) {
+	if c.Docker {
+		if err := s.addDocker(&c); err != nil {
+			return nil, err
+		}
+	}
 	rules := s.egress.resolve(ctx, c.Egress, cb.Note)
 	began := time.Now()
 	st := &pending{spec: c.Spec}
@@ -340,7 +346,9 @@ func (c CreateOptions) requested(st *pending) ([]runner.Argument, error) {
 	}
 	e := c.Egress
 	add("allowed domains", runner.SetWord(e.Allow))
-	add("group", e.Group)
+	if !c.Docker || e.Group != e.Aliases[len(e.Aliases)-1] { // no group of its own
+		add("group", e.Group)
+	}
 	add("denied domains", runner.SetWord(e.Deny))
 	for _, flag := range []struct {
 		name string

@@ -100,7 +100,7 @@ func (o *agentOptions) Flags() cmdline.Flags {
 			{Group: app.GroupSandbox, Long: "acp", Set: cmdline.On(&o.acp), Help: "speak the Agent Client Protocol on stdin and stdout, in this directory: see demesne acp"},
 			in, mount, cache, o.Mounts.ToolchainFlag(), socket, o.ssh.Flag(), require, env,
 		},
-		o.docker.Flag(), root, o.BuildFlag(), o.Network.Flags(), o.Network.SecretFlags(), o.Network.AskFlags(), o.LimitFlags())
+		app.DockerFlag(&o.docker), root, o.BuildFlag(), o.Network.Flags(), o.Network.SecretFlags(), o.Network.AskFlags(), o.LimitFlags())
 }
 
 // permissionWords are the values of --permissions.
@@ -150,8 +150,8 @@ func (o *agentOptions) Run(args []string) (int, error) {
 		return 0, err
 	}
 	if o.forks != 0 {
-		if err := o.docker.Without("--fork"); err != nil {
-			return 0, err
+		if o.docker {
+			return 0, errors.New("--docker: cannot be combined with --fork")
 		}
 		if o.ssh.Given() {
 			return 0, errors.New("--ssh-agent: cannot be combined with --fork: attempts have no terminal")

@@ -28,7 +28,7 @@ import (
 
 type agentOptions struct {
 	launch.Options
-	docker        app.DockerSocket
+	docker        bool
 	ssh           app.SSHAgent
 	branch, fresh bool
 	asks, acp     bool // see agents.Call
@@ -361,11 +361,7 @@ func (t *agentTerminal) start(j *launch.Execution, spec runner.Spec, r *launch.R
 	p := r.Progress()
 	defer p.Done()
 	c := r.CreateOptions(spec)
-	stop, err := t.o.docker.Serve(&c)
-	if err != nil {
-		return err
-	}
-	defer stop()
+	c.Docker = t.o.docker
 	stopAgent, err := t.o.ssh.Serve(t.o.App, t.dir.Path, &c.Spec)
 	if err != nil {
 		return err

@@ -76,6 +76,10 @@ func (o *Options) tellMade(b *session.Sandbox) {
 	if b.Restarted {
 		o.Say(fmt.Sprintf("%s: sandbox %s was stopped; it was started again with its files, without its earlier processes", o.Verb, b.ID))
 	}
+	if b.Unserved {
+		o.Say(fmt.Sprintf("%s: the Docker socket of sandbox %s is dead: its server was killed, and its containers ended", o.Verb, b.ID))
+		fmt.Fprintf(o.Stderr, "hint: after demesne stop %s the next command starts the sandbox with a new one\n", b.ID)
+	}
 	if len(b.MissingSecrets) > 0 {
 		o.Say(fmt.Sprintf("%s: sandbox %s was started without its secrets: %s", o.Verb, b.ID, strings.Join(b.MissingSecrets, ", ")))
 		fmt.Fprintf(o.Stderr, "hint: demesne stop %s, then exec with --secret and --secret-for, passes them\n", b.ID)

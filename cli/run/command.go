@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"slices"
 
-	"demesne/cli/app"
 	"demesne/cli/launch"
 	"demesne/internal/fsutil"
 	"demesne/kernels/languages"
@@ -22,7 +21,7 @@ type runOptions struct {
 	codeOptions
 	stepOptions
 	jobOptions
-	docker   app.DockerSocket
+	docker   bool
 	queue    bool
 	setup    string // shell text that prepares a new sandbox
 	on       string // --on: where the command runs as a job; empty: here

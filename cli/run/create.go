@@ -40,6 +40,7 @@ out takes that sandbox's value. A flag with another value is an error that names
 type createOptions struct {
 	launch.Options
 	codeOptions
+	docker bool
 }
 
 func (o *createOptions) Flags() cmdline.Flags {
@@ -48,7 +49,7 @@ func (o *createOptions) Flags() cmdline.Flags {
 	language := o.languageFlag()
 	language[0].Group, language[0].Help = app.GroupSandbox, "language of --dependency"
 	trace := *o.ResultFlags().Long("trace")
-	return slices.Concat(o.RootFlags(), o.BuildFlag(), o.SandboxFlags(), o.dependencyFlag(), language, o.InteriorFlags(), o.MountFlags(), cmdline.Flags{user},
+	return slices.Concat(o.RootFlags(), o.BuildFlag(), o.SandboxFlags(), o.dependencyFlag(), app.DockerFlag(&o.docker), language, o.InteriorFlags(), o.MountFlags(), cmdline.Flags{user},
 		o.KeyFlag("return the sandbox that was made with this key, if it exists; omitted flags keep its values, and a differing one is an error"),
 		o.ReplaceFlag(), o.ShareFlag(), o.LifeFlags(), o.Network.Flags(), o.Network.GroupFlag(), o.Network.SecretFlags(), o.LimitFlags(), app.JSONFlag(&o.JSON), cmdline.Flags{trace})
 }
@@ -84,7 +85,9 @@ func (o *createOptions) Run(args []string) (int, error) {
 	}
 	defer mounts.Undo()
 	p := r.Progress()
-	b, err := sess.Create(sig.Ctx, r.CreateOptions(spec), mounts.Recorded(o.Callbacks(sig, st, p)))
+	c := r.CreateOptions(spec)
+	c.Docker = o.docker
+	b, err := sess.Create(sig.Ctx, c, mounts.Recorded(o.Callbacks(sig, st, p)))
 	p.Done()
 	if code := sig.GaveUp(); err != nil && code != 0 {
 		return code, nil

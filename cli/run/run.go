@@ -74,7 +74,7 @@ func (o *runOptions) Flags() cmdline.Flags {
 	setup := cmdline.Flags{{Group: app.GroupCommand, Long: "setup", Arg: "COMMAND", Set: cmdline.Text(&o.setup),
 		Help: "first run this shell text in the new sandbox, such as 'npm ci'; its output goes to stderr"}}
 	return slices.Concat(app.ConfigFlag(), o.CommandFlags(), setup, o.languageFlag(), stepFlags(&o.stepOptions), o.EnvFileFlag(), o.EntrypointFlag(), o.jobOptions.flags(), onFlag(&o.on),
-		o.RootFlags(), o.BuildFlag(), o.SandboxFlags(), o.dependencyFlag(), o.docker.Flag(), o.InteriorFlags(), o.MountFlags(), o.Mounts.CowFlag(),
+		o.RootFlags(), o.BuildFlag(), o.SandboxFlags(), o.dependencyFlag(), app.DockerFlag(&o.docker), o.InteriorFlags(), o.MountFlags(), o.Mounts.CowFlag(),
 		o.KeyFlag("run in the persistent sandbox of this key; make it if it does not exist"), o.ReplaceFlag(),
 		queueFlag(&o.queue), o.LifeFlags(), o.Network.Flags(), o.Network.GroupFlag(), o.Network.SecretFlags(), o.Network.AskFlags(),
 		o.LimitFlags(), o.ResultFlags(), manifestFlag(&o.manifest))
@@ -118,8 +118,6 @@ func (o *runOptions) newRun(args []string) (*command, error) {
 		return nil, err
 	case o.Key != "" && o.manifest:
 		return nil, errors.New("--manifest: cannot be combined with --key")
-	case o.Key != "" && o.docker.Without("--key") != nil:
-		return nil, o.docker.Without("--key")
 	case o.Key != "":
 		spec.Lifetime = runner.Persistent
 	case o.TTL != 0 || o.MaxAge != 0 || o.PauseIdle != 0:
@@ -183,11 +181,7 @@ func (j *command) start(spec runner.Spec, r *launch.Root, args []string) error {
 	opts.Manifest, opts.KeepEmpty = j.o.manifest, j.o.JSON || j.o.background || j.o.manifest
 	cb := j.copyingScript(j.Placed.Recorded(j.o.Callbacks(j.Sig, &j.Stages, p)))
 	c := r.CreateOptions(spec)
-	stop, err := j.o.docker.Serve(&c)
-	if err != nil {
-		return err
-	}
-	defer stop()
+	c.Docker = j.o.docker
 	if j.tool == nil && j.o.list == nil && j.o.setup == "" {
 		return j.Ended(s.Run(j.Sig.Ctx, c, opts, cb))
 	}

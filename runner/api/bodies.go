@@ -91,6 +91,12 @@ type Opened struct {
 	Out            string       `json:"output_dir"`
 	Restarted      bool         `json:"restarted,omitempty"`
 	MissingSecrets []string     `json:"missing_secrets,omitempty"` // names of secrets that were not available at the restart
+	Served         []string     `json:"served,omitempty"`          // see [runner.Spec.Served]
+}
+
+// Ended is the reply to a stop call.
+type Ended struct {
+	Served []string `json:"served,omitempty"` // see [runner.Spec.Served]; empty if the sandbox was not live
 }
 
 // LayerRequest is the body of a layer call. Its descriptor is the file to which the layer is written.

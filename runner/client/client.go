@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -50,6 +51,7 @@ type Client struct {
 	ask      func(runner.Question) (allow, answered bool)
 	again    func(*runner.Spec)
 	ends     endings
+	serving  sync.WaitGroup // servers that end with this client's sandboxes
 
 	outMap   *outMap // real root's
 	siblings siblings
@@ -169,7 +171,9 @@ func (c *Client) Done() <-chan struct{} { return c.peer.Done() }
 // Close closes the connection, which ends the one-shot sandboxes made through it.
 func (c *Client) Close() error {
 	c.closeSiblings()
-	return c.peer.Close()
+	err := c.peer.Close()
+	c.serving.Wait()
+	return err
 }
 
 // handle processes the runner's events.
@@ -284,7 +288,7 @@ func (c *Client) opened(ctx context.Context, idOrName string) (*Sandbox, error) 
 }
 
 func (c *Client) sandbox(o *api.Opened) *Sandbox {
-	return &Sandbox{ID: o.ID, Level: o.Level, Out: o.Out, Restarted: o.Restarted, MissingSecrets: o.MissingSecrets, client: c}
+	return &Sandbox{ID: o.ID, Level: o.Level, Out: o.Out, Restarted: o.Restarted, MissingSecrets: o.MissingSecrets, Unserved: unserved(o.Served), client: c}
 }
 
 func (c *Client) open(ctx context.Context, idOrName string) (*Sandbox, error) {
@@ -353,8 +357,7 @@ func (c *Client) Check(ctx context.Context) ([]runner.Probe, error) {
 
 // Remove ends all processes of a sandbox and removes its files.
 func (c *Client) Remove(ctx context.Context, idOrName string) error {
-	c = c.of(ctx, idOrName)
-	return c.lost(c.peer.Call(ctx, api.OpStop, api.Target{Sandbox: idOrName}, nil, nil))
+	return c.stop(ctx, api.Target{Sandbox: idOrName})
 }
 
 // lost converts the failure of a connection to an error that names its cause.
@@ -387,6 +390,7 @@ type Sandbox struct {
 	// command's result has reported it since. Copies and [Sandbox.Files] do not count as such commands.
 	Restarted      bool
 	MissingSecrets []string // names of secrets missing after the restart, reported in the same way
+	Unserved       bool     // the server of its Docker socket was killed
 	Existing       bool     // a sandbox with this key already existed
 	Replaced       bool     // another sandbox with this key was removed for it
 

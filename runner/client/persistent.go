@@ -46,8 +46,17 @@ func hasCode(err error, code ipc.Code) bool {
 // signal, and kills those that are left after grace. It fails if the files are not persistent: see "files" in the
 // receipt.
 func (c *Client) Stop(ctx context.Context, idOrName string, grace time.Duration) error {
-	c = c.of(ctx, idOrName)
-	return c.lost(c.peer.Call(ctx, api.OpStop, api.Target{Sandbox: idOrName, Keep: true, Grace: runner.Duration(grace)}, nil, nil))
+	return c.stop(ctx, api.Target{Sandbox: idOrName, Keep: true, Grace: runner.Duration(grace)})
+}
+
+// stop ends a sandbox, and waits for the servers of its sockets.
+func (c *Client) stop(ctx context.Context, t api.Target) error {
+	c = c.of(ctx, t.Sandbox)
+	var reply api.Ended
+	if err := c.peer.Call(ctx, api.OpStop, t, nil, &reply); err != nil {
+		return c.lost(err)
+	}
+	return awaitServers(ctx, reply.Served)
 }
 
 // Pause stops the processes of a live sandbox, commands included, and keeps them in memory. The next command resumes them.

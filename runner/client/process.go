@@ -186,7 +186,7 @@ func (s *Sandbox) started(m *ipc.Message, end *ending) (*Process, error) {
 		return nil, err
 	}
 	if o := reply.Opened; o != nil {
-		s.ID, s.Level, s.Out, s.Restarted, s.MissingSecrets = o.ID, o.Level, o.Out, o.Restarted, o.MissingSecrets
+		s.ID, s.Level, s.Out, s.Restarted, s.MissingSecrets, s.Unserved = o.ID, o.Level, o.Out, o.Restarted, o.MissingSecrets, unserved(o.Served)
 	}
 	return s.process(&reply, m, end)
 }

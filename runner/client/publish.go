@@ -41,8 +41,13 @@ func (s *sourceFiles) listen(ports []runner.Port) error {
 	return nil
 }
 
-// unlisten removes the sockets of a call that made no sandbox.
+// unlisten removes the sockets of a call that made no sandbox, and ends their servers.
 func (s *sourceFiles) unlisten() {
+	for _, v := range s.servers {
+		v.starting.Close()
+		v.cmd.Wait()
+	}
+	s.servers = nil
 	for _, bound := range s.granted.Sockets {
 		bound.Remove()
 	}

@@ -24,6 +24,7 @@ type sourceFiles struct {
 	byName  ipc.Files
 	granted grants.Record // the changes that must be taken back at the end
 	ids     *os.File      // the runner's user namespace
+	servers []server      // of mounts
 }
 
 func (s *sourceFiles) close() {
@@ -31,6 +32,7 @@ func (s *sourceFiles) close() {
 		f.Close()
 	}
 	s.ids.Close() // Close of nil does nothing
+	s.serve()
 }
 
 // sources opens each file that spec names, once. It makes the paths in spec absolute.
@@ -105,6 +107,11 @@ func (s *sourceFiles) mounts(spec *runner.Spec) error {
 		}
 		if m.Source == "" {
 			return ipc.Errorf(ipc.CodeInvalid, "open mount %q: no source", m.Target)
+		}
+		if m.Server != "" {
+			if err := s.startServer(m, spec.Lifetime == runner.Persistent); err != nil {
+				return err
+			}
 		}
 		if m.Upper != "" {
 			attr = unix.MOUNT_ATTR_RDONLY

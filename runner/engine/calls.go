@@ -68,7 +68,10 @@ var handlers = map[ipc.Op]handler{
 		c.answers(s)
 		return s.Open()
 	}),
-	api.OpStop: onSandbox(func(c *caller, s *sandbox.Sandbox, t api.Target) (any, error) { return nil, c.e.stop(s, t) }),
+	api.OpStop: onSandbox(func(c *caller, s *sandbox.Sandbox, t api.Target) (api.Ended, error) {
+		spec := s.Info().Spec
+		return api.Ended{Served: spec.Served()}, c.e.stop(s, t)
+	}),
 	api.OpInspect: onSandbox(func(c *caller, s *sandbox.Sandbox, _ api.Target) (runner.Info, error) {
 		info := s.Info()
 		c.shorten(&info)

@@ -44,6 +44,14 @@ func (c *caller) makeFork(t api.ForkRequest) (runner.Forked, error) {
 	if err != nil {
 		return runner.Forked{}, err
 	}
+	from := &rec.Info
+	if live != nil {
+		info := live.Info()
+		from = &info
+	}
+	if !t.Snapshot && from.Spec.Served() != nil {
+		return runner.Forked{}, ipc.Errorf(ipc.CodeInvalid, "fork sandbox %q: it has a Docker socket, whose containers cannot be forked", from.ID)
+	}
 	if !t.Snapshot && !t.Ephemeral {
 		place, err := c.reserve("", "")
 		if err != nil {

@@ -165,7 +165,7 @@ func (s *Sandbox) Open() (api.Opened, error) {
 		s.lease.used()
 	}
 	n := s.files.persistent.notice
-	opened := api.Opened{ID: s.id, Out: s.spec.Out, Restarted: n.restarted, MissingSecrets: n.secrets}
+	opened := api.Opened{ID: s.id, Out: s.spec.Out, Restarted: n.restarted, MissingSecrets: n.secrets, Served: s.spec.Served()}
 	if s.receipts.now != nil { // nil only for a sandbox that was never built
 		opened.Level = s.receipts.now.Level
 	}

@@ -211,7 +211,7 @@ func (s *server) image(name string) (*images.Image, error) {
 }
 
 // most returns the limits of all containers together: the memory and the processors of the parent, which lends them, and as many
-// processes and as much disk as it has: see session.DockerLimits.
+// processes and as much disk as it has: see addDocker in package session.
 func (s *server) most() (runner.Limits, error) {
 	var infos []runner.Info
 	err := s.session.With(s.ctx, func(e session.Engine) (err error) {

@@ -1,8 +1,9 @@
 // Package docker is the frontend docker of demesne-frontend: a Docker socket for the commands of one sandbox.
 //
-// demesne run --docker starts it beside the sandbox, the parent. It serves a part of Docker's Engine API on a unix socket,
-// which the parent sees as /run/docker.sock. Each container is a sandbox beside the parent, with the parent's rules for the
-// network, below its limits, and in its group, where the names of containers lead to them:
+// Who starts a sandbox with a Docker socket, the parent, starts it beside it: see runner/client/servers.go. It serves a part of
+// Docker's Engine API on a unix socket, which the parent sees as /run/docker.sock. Each container is a sandbox beside the
+// parent, with the parent's rules for the network, below its limits, and in its group, where the names of containers lead to
+// them:
 //
 //	docker.go, http.go        the process, its end; requests, answers and errors
 //	system.go, events.go      version, info, events
@@ -17,13 +18,11 @@
 //
 // It only parses Docker's words into requests of package session. Requests come from the sandbox, and are hostile: each body
 // is bounded, each path of the host is one that the parent has, and no word gives a container what the parent lacks.
-// Privileges are refused, never ignored. Containers end with this process, which ends with its stdin.
+// Privileges are refused, never ignored. Containers end with this process, which ends with the parent's processes.
 package docker
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -32,104 +31,181 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
 	"golang.org/x/net/netutil"
+	"golang.org/x/sys/unix"
 
+	"demesne/internal/flock"
+	"demesne/internal/fsutil"
 	"demesne/internal/procself"
 	"demesne/internal/text"
+	"demesne/runner"
 	"demesne/session"
 )
 
-// Socket is where the parent sees the socket.
-const Socket = "/run/docker.sock"
-
-// Request is what demesne sends to this program: the parent, as its caller asked for it, in a group. Its last alias is its own.
-type Request struct {
-	Parent session.CreateOptions
-}
-
-// Answer is what this program prints when it listens.
-type Answer struct {
-	Socket string
-}
-
-// Main serves one parent until stdin ends.
+// Main serves the socket that the argument names until its parent ends.
 func Main() {
 	procself.OwnHome()
-	if err := serve(os.Stdin, os.Stdout); err != nil {
-		fmt.Fprintln(os.Stderr, text.SafeLine(err.Error()))
+	if err := serve(os.Args[1], os.Stdin, os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, text.SafeLine("docker: "+err.Error()))
 		os.Exit(1)
 	}
 }
 
-func serve(in io.Reader, out io.Writer) error {
-	lines := bufio.NewReader(in)
-	line, err := lines.ReadBytes('\n')
-	var q Request
-	if err == nil {
-		err = json.Unmarshal(line, &q)
+// serve tells out that it listens, or why it does not, and waits for the end of in. The parent exists then.
+func serve(socket string, in io.Reader, out io.WriteCloser) error {
+	s := &server{socket: socket, dir: filepath.Dir(socket), execs: map[string]*execution{}, volumes: map[string]*volume{}, built: map[string]string{}}
+	l, lock, err := s.listen()
+	answer := ""
+	if err != nil && !errors.Is(err, errServed) {
+		answer = text.SafeLine(err.Error())
 	}
-	if err != nil {
-		return fmt.Errorf("read request: %w", err)
+	fmt.Fprintln(out, answer)
+	out.Close()
+	if l == nil {
+		return nil
 	}
-	s, err := newServer(q)
-	if err != nil {
-		return err
-	}
+	defer lock.Close()
 	defer s.close()
-	socket := filepath.Join(s.sockets, "docker.sock")
-	l, err := net.Listen("unix", socket)
-	if err != nil {
-		return fmt.Errorf("listen: %w", err)
-	}
-	// Only the parent and its containers see the file: its directory is the caller's own. They may have other user ids.
-	if err := os.Chmod(socket, 0o666); err != nil {
-		return fmt.Errorf("listen: %w", err)
+	defer l.Close()
+	io.Copy(io.Discard, in)
+	ended, err := s.adopt()
+	if err != nil || ended == nil {
+		return err
 	}
 	srv := &http.Server{Handler: s.handler(), ReadHeaderTimeout: time.Minute, IdleTimeout: 5 * time.Minute, MaxHeaderBytes: 64 << 10,
 		ErrorLog: log.New(io.Discard, "", 0)} // a client must not write to the caller's terminal
 	go srv.Serve(netutil.LimitListener(l, connectionsMost))
 	defer srv.Close()
-	if err := json.NewEncoder(out).Encode(Answer{socket}); err != nil {
-		return err
-	}
-	_, err = io.Copy(io.Discard, lines)
-	return err
+	return ended()
 }
 
 // connectionsMost bounds the connections, so that the descriptors of this process suffice.
 const connectionsMost = 256
 
-func newServer(q Request) (_ *server, err error) {
-	s := &server{
-		session: session.New(session.Options{}), parent: q.Parent,
-		execs: map[string]*execution{}, volumes: map[string]*volume{}, built: map[string]string{},
+// errServed reports that another process listens: two callers started the sandbox at once.
+var errServed = errors.New("another process serves the socket")
+
+// listen makes and locks the directory, and listens there. It waits for the server of the sandbox's earlier processes, and
+// removes what a killed one left.
+func (s *server) listen() (l net.Listener, lock *os.File, err error) {
+	if err := os.MkdirAll(filepath.Dir(s.dir), 0o700); err != nil {
+		return nil, nil, err
 	}
+	for began := time.Now(); ; {
+		err := os.Mkdir(s.dir, 0o700)
+		made := err == nil
+		if made || errors.Is(err, os.ErrExist) {
+			lock, err = flock.TryOpen(s.dir, unix.O_DIRECTORY, flock.Exclusive)
+		}
+		switch {
+		case err == nil && made:
+			if l, err = s.bind(lock); err != nil {
+				err = errors.Join(err, os.RemoveAll(s.dir))
+				lock.Close()
+				lock = nil
+			}
+			return l, lock, err
+		case err == nil:
+			err = os.RemoveAll(s.dir)
+			lock.Close()
+		case errors.Is(err, flock.ErrLocked):
+			if s.listens() {
+				return nil, nil, errServed
+			}
+			if err = nil; time.Since(began) > runner.RemoveTime {
+				err = fmt.Errorf("%q: an earlier server does not end", s.dir)
+			}
+			time.Sleep(time.Millisecond)
+		}
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return nil, nil, err
+		}
+	}
+}
+
+// address names the socket through its directory: an address of a socket is shorter than a path may be.
+func (s *server) address(dir *os.File) string {
+	return filepath.Join(fsutil.FDPath(int(dir.Fd())), filepath.Base(s.socket))
+}
+
+// listens reports whether a process listens.
+func (s *server) listens() bool {
+	dir, err := os.Open(s.dir)
+	if err != nil {
+		return false
+	}
+	defer dir.Close()
+	conn, err := net.Dial("unix", s.address(dir))
+	if err != nil {
+		return false
+	}
+	conn.Close()
+	return true
+}
+
+// bind listens in the locked directory.
+func (s *server) bind(dir *os.File) (net.Listener, error) {
+	l, err := net.Listen("unix", s.address(dir))
+	if err == nil {
+		// Only the parent and its containers see the file: its directory is the caller's own. They may have other user ids.
+		err = os.Chmod(s.socket, 0o666)
+	}
+	return l, err
+}
+
+// adopt finds the parent. ended waits for the end of its processes. It is nil if there is no parent.
+func (s *server) adopt() (ended func() error, err error) {
+	s.session = session.New(session.Options{})
 	s.ctx, s.end = context.WithCancel(context.Background())
 	s.networks = defaultNetworks()
-	names := q.Parent.Egress.Aliases
-	if q.Parent.Egress.Group == "" || len(names) == 0 {
-		return nil, errors.New("read request: no group")
+	parent, err := s.findParent()
+	if parent == nil {
+		return nil, err
 	}
-	s.alias = names[len(names)-1]
-	root, err := s.session.OutputRoot()
+	process, err := unix.PidfdOpen(parent.PID, 0)
 	if err != nil {
+		return nil, os.NewSyscallError("pidfd_open", err)
+	}
+	if again, err := s.findParent(); again == nil || again.PID != parent.PID { // another process may have its number
 		return nil, err
 	}
-	s.dir = filepath.Join(root, session.OutputName())
-	if err := os.Mkdir(s.dir, 0o700); err != nil {
-		return nil, err
-	}
-	if s.sockets, err = os.MkdirTemp("", "demesne-docker-"); err != nil {
-		os.Remove(s.dir)
-	}
-	return s, err
+	s.parent = session.CreateOptions{Spec: parent.Spec, Egress: session.EgressOf(&parent.Spec)}
+	names := s.parent.Egress.Aliases
+	s.alias = names[len(names)-1]
+	return func() error {
+		for {
+			_, err := unix.Poll([]unix.PollFd{{Fd: int32(process), Events: unix.POLLIN}}, -1)
+			if !errors.Is(err, unix.EINTR) {
+				return os.NewSyscallError("poll", err)
+			}
+		}
+	}, nil
+}
+
+// findParent returns the live sandbox that has the socket, or nil.
+func (s *server) findParent() (parent *runner.Info, err error) {
+	err = s.session.With(context.Background(), func(e session.Engine) error {
+		infos, err := e.List(context.Background())
+		for _, i := range infos {
+			if i.PID != 0 && slices.Contains(i.Spec.Served(), s.socket) && i.Spec.Egress != nil && len(i.Spec.Egress.Aliases) > 0 {
+				parent = &i
+			}
+		}
+		return err
+	})
+	return parent, err
 }
 
 // close removes all containers, volumes and built images.
 func (s *server) close() {
+	if s.session == nil { // the start failed
+		os.RemoveAll(s.dir)
+		return
+	}
 	s.end()
 	s.mu.Lock()
 	all, sp := s.containers, s.spare.c
@@ -144,7 +220,7 @@ func (s *server) close() {
 	ending.Wait()
 	s.session.Close()
 	s.dropBuilt()
-	if err := errors.Join(os.RemoveAll(s.dir), os.RemoveAll(s.sockets)); err != nil {
+	if err := os.RemoveAll(s.dir); err != nil {
 		fmt.Fprintln(os.Stderr, text.SafeLine("docker: "+err.Error()))
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"demesne/runner"
+	"demesne/session"
 )
 
 // mounts adds the volumes, directories and tmpfs that a creation asks for.
@@ -100,8 +101,8 @@ func (s *server) mount(c *container, m mountRequest) error {
 // that a sandbox may have made: see client.Client.Create.
 func (s *server) parentPath(m mountRequest) (own []runner.Mount, err error) {
 	at := path.Clean(m.Source)
-	if at == "/var/run/docker.sock" || at == Socket {
-		return []runner.Mount{{Source: filepath.Join(s.sockets, "docker.sock"), Target: m.Target, ReadOnly: true, Socket: true}}, nil
+	if at == "/var/run/docker.sock" || at == session.DockerSocket {
+		return []runner.Mount{{Source: s.socket, Target: m.Target, ReadOnly: true, Socket: true}}, nil
 	}
 	shown := slices.Clone(s.parent.Spec.Mounts)
 	if w := s.parent.Spec.Workspace; w != "" {

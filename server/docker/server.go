@@ -20,8 +20,8 @@ type server struct {
 	session  *session.Service
 	parent   session.CreateOptions
 	alias    string // of the parent in its group: containers publish ports on its loopback
-	sockets  string // directory of the socket
-	dir      string // directory of volumes and outputs
+	socket   string // where the parent's caller sees the socket
+	dir      string // its directory, with volumes and outputs
 	ctx      context.Context
 	end      context.CancelFunc
 	events   events
