@@ -31,6 +31,7 @@ func (spec Spec) Arguments() []Argument {
 	add("inputs", inputWords(spec.Inputs))
 	add("workspace", spec.Workspace)
 	add("mounts", mountWords(spec.Mounts))
+	add("docker", flagWord(spec.Served() != nil))
 	if u := spec.User; u != nil {
 		add("user", fmt.Sprintf("%d:%d", u.UID, u.GID))
 	}
@@ -83,10 +84,9 @@ func inputWords(inputs []Input) string {
 func mountWords(mounts []Mount) string {
 	var words []string
 	for _, m := range mounts {
-		if m.Server != "" { // each request has another path
-			m.Source = m.Server
+		if m.Server == "" { // each request has another path for those
+			words = append(words, m.String())
 		}
-		words = append(words, m.String())
 	}
 	return strings.Join(words, " ")
 }

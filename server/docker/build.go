@@ -110,7 +110,10 @@ func (s *server) buildOptions(r *http.Request) (o build.Options, names []string,
 	if full {
 		return o, nil, fail(http.StatusConflict, "%d names of images exist already", builtMost)
 	}
-	e := s.parent.Egress
+	e, err := s.rules()
+	if err != nil {
+		return o, nil, err
+	}
 	o = build.Options{
 		Context: "-", File: q.Get("dockerfile"), Target: q.Get("target"), NoCache: isOn(r, "nocache"), Progress: "plain", Names: []string{ownPrefix + newID()[:24]},
 		Egress: firstOf(e.Mode, runner.NoEgress), Allow: e.Allow,

@@ -155,7 +155,9 @@ func (s *server) newContainer(b creation, most runner.Limits) (c *container, war
 		Image: c.ref, Pull: images.PullNever, User: firstOf(b.User, c.image.User), Egress: s.parent.Egress,
 	}
 	// The parent was admitted with its data and rules. A container has no other data of the host than the parent.
-	c.create.Egress.OpenWithInputs, c.create.Egress.Ask, c.create.Egress.Listen = true, 0, nil
+	if c.create.Egress, err = s.rules(); err != nil {
+		return nil, nil, err
+	}
 	if c.create.Spec.Hosts, warnings = extraHosts(b.HostConfig.ExtraHosts); b.HostConfig.RestartPolicy.Name != "" && b.HostConfig.RestartPolicy.Name != "no" {
 		warnings = append(warnings, "restart policies are ignored")
 	}
@@ -213,21 +215,9 @@ func (s *server) image(name string) (*images.Image, error) {
 // most returns the limits of all containers together: the memory and the processors of the parent, which lends them, and as many
 // processes and as much disk as it has: see addDocker in package session.
 func (s *server) most() (runner.Limits, error) {
-	var infos []runner.Info
-	err := s.session.With(s.ctx, func(e session.Engine) (err error) {
-		infos, err = e.List(s.ctx)
-		return err
-	})
+	info, err := s.session.Inspect(s.ctx, s.sandbox)
 	if err != nil {
 		return runner.Limits{}, err
 	}
-	for _, i := range infos {
-		if e := i.Spec.Egress; e != nil && e.Group == s.parent.Egress.Group && slices.Contains(e.Aliases, s.alias) {
-			s.mu.Lock()
-			s.sandbox = i.ID
-			s.mu.Unlock()
-			return i.Spec.Limits, nil
-		}
-	}
-	return runner.Limits{}, errors.New("the sandbox that this socket belongs to has ended")
+	return info.Spec.Limits, nil
 }

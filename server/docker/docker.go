@@ -57,7 +57,9 @@ func Main() {
 
 // serve tells out that it listens, or why it does not, and waits for the end of in. The parent exists then.
 func serve(socket string, in io.Reader, out io.WriteCloser) error {
-	s := &server{socket: socket, dir: filepath.Dir(socket), execs: map[string]*execution{}, volumes: map[string]*volume{}, built: map[string]string{}}
+	s := &server{socket: socket, dir: filepath.Dir(socket), session: session.New(session.Options{}), networks: defaultNetworks(),
+		execs: map[string]*execution{}, volumes: map[string]*volume{}, built: map[string]string{}}
+	s.ctx, s.end = context.WithCancel(context.Background())
 	l, lock, err := s.listen()
 	answer := ""
 	if err != nil && !errors.Is(err, errServed) {
@@ -71,6 +73,7 @@ func serve(socket string, in io.Reader, out io.WriteCloser) error {
 	defer lock.Close()
 	defer s.close()
 	defer l.Close()
+	s.session.Engine(context.Background()) // ahead of its use
 	io.Copy(io.Discard, in)
 	ended, err := s.adopt()
 	if err != nil || ended == nil {
@@ -159,21 +162,20 @@ func (s *server) bind(dir *os.File) (net.Listener, error) {
 
 // adopt finds the parent. ended waits for the end of its processes. It is nil if there is no parent.
 func (s *server) adopt() (ended func() error, err error) {
-	s.session = session.New(session.Options{})
-	s.ctx, s.end = context.WithCancel(context.Background())
-	s.networks = defaultNetworks()
 	parent, err := s.findParent()
 	if parent == nil {
 		return nil, err
 	}
 	process, err := unix.PidfdOpen(parent.PID, 0)
-	if err != nil {
+	again, gone := s.findParent() // another process may have its number
+	switch {
+	case errors.Is(err, unix.ESRCH) || again == nil || again.PID != parent.PID:
+		return nil, gone
+	case err != nil:
 		return nil, os.NewSyscallError("pidfd_open", err)
 	}
-	if again, err := s.findParent(); again == nil || again.PID != parent.PID { // another process may have its number
-		return nil, err
-	}
 	s.parent = session.CreateOptions{Spec: parent.Spec, Egress: session.EgressOf(&parent.Spec)}
+	s.sandbox = parent.ID
 	names := s.parent.Egress.Aliases
 	s.alias = names[len(names)-1]
 	return func() error {
@@ -184,6 +186,16 @@ func (s *server) adopt() (ended func() error, err error) {
 			}
 		}
 	}, nil
+}
+
+// rules returns the present rules of the parent, with its data.
+func (s *server) rules() (e session.Egress, err error) {
+	info, err := s.session.Inspect(s.ctx, s.sandbox)
+	if err == nil {
+		e = session.EgressOf(&info.Spec)
+		e.OpenWithInputs = true
+	}
+	return e, err
 }
 
 // findParent returns the live sandbox that has the socket, or nil.
@@ -202,10 +214,6 @@ func (s *server) findParent() (parent *runner.Info, err error) {
 
 // close removes all containers, volumes and built images.
 func (s *server) close() {
-	if s.session == nil { // the start failed
-		os.RemoveAll(s.dir)
-		return
-	}
 	s.end()
 	s.mu.Lock()
 	all, sp := s.containers, s.spare.c

@@ -19,6 +19,7 @@ import (
 type server struct {
 	session  *session.Service
 	parent   session.CreateOptions
+	sandbox  string // id of the parent
 	alias    string // of the parent in its group: containers publish ports on its loopback
 	socket   string // where the parent's caller sees the socket
 	dir      string // its directory, with volumes and outputs
@@ -30,7 +31,6 @@ type server struct {
 	lending  sync.Mutex // held while the parent's limits change: see claim
 
 	mu         sync.Mutex
-	sandbox    string       // id of the parent
 	containers []*container // the oldest first
 	execs      map[string]*execution
 	volumes    map[string]*volume
