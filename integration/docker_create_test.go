@@ -71,7 +71,7 @@ func TestDockerCreate(t *testing.T) {
 	program(d, "docker-compose")
 	ws := d.mkdir("ws")
 	d.file("ws/docker-compose.yml", "version: '3'\nservices:\n  db: {image: local/bb, command: sleep 1000, volumes: ['data:/data']}\nvolumes: {data: {}}\n", 0o644)
-	id, in := d.create("--workspace", ws, "--mount", d.mkdir("data"))
+	id, in := d.create("--name", "dev", "--workspace", ws, "--mount", d.mkdir("data"))
 	in("docker run -d --name web -p 8080:80 local/bb "+web+" >/dev/null; until docker logs web | grep up; do sleep .05; done", "…up\n")
 	in("curl -sS http://localhost:8080/ http://web/; docker ps --format '{{.Names}}'", "hello\nhello\nweb\n")
 	in("docker volume create vol; docker run --rm -v vol:/v local/bb sh -c 'echo kept >/v/f'", "vol\n")
@@ -82,7 +82,7 @@ func TestDockerCreate(t *testing.T) {
 	in("ls -l /run/docker.sock; rm -f /run/docker.sock; mv /run/docker.sock /tmp/", "s…cannot remove…cannot move…")
 	in("docker run --privileged local/bb true; docker run --rm -v /etc:/x local/bb true", "…privileged containers…only directories of the host that the sandbox itself has…")
 	in("setsid docker events >/dev/null 2>&1 & docker run -d --name stay local/bb sleep 1000 >/dev/null", "")
-	d.must("stop", id)
+	d.must("stop", "dev")
 	if left := d.sockets(); len(left) > 0 || len(named("demesne-docker")) > 0 {
 		t.Errorf("stop leaves %q, servers %v", left, named("demesne-docker"))
 	}

@@ -61,6 +61,16 @@ func InGroup(name, group string) string {
 	return name + "." + group
 }
 
+// FullName returns the name of a sandbox with a group for its callers. The group that a Docker socket makes for the sandbox and its
+// containers, named as its last alias, is no part of it.
+func (s *Spec) FullName() string {
+	e := s.Egress
+	if n := len(e.Aliases); n > 0 && e.Aliases[n-1] == e.Group && s.Served() != nil {
+		return s.Name
+	}
+	return InGroup(s.Name, e.Group)
+}
+
 // Member returns the place in its group of the sandbox with that id. ok is false if the sandbox has no group.
 func (s *Spec) Member(id string) (m Member, ok bool) {
 	if s.Egress == nil || s.Egress.Group == "" {

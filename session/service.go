@@ -10,6 +10,7 @@
 //
 //	service.go  options; engine.go, connection.go: the connection to the runner, renewed when it has ended
 //	create.go   from options to a sandbox: rootimage.go finds the image, outputs.go makes /out, egress.go and keptrules.go get rules
+//	docker.go   a Docker socket, whose server the client of the runner starts
 //	run.go      a command from its start to its result; streams.go collects what it writes
 //	ask.go      questions about names; copy.go: files; quota.go: bounds of one user, jobs
 //	observe.go  reports events; auditlog.go: to a log; hidden.go: the credentials that no event has

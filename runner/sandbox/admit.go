@@ -69,7 +69,7 @@ func admitGroup(spec *runner.Spec) error {
 	if err != nil {
 		return ipc.Errorf(ipc.CodeInvalid, "create sandbox %q in group %q: %w", spec.Name, spec.Egress.Group, err)
 	}
-	spec.Name = runner.InGroup(spec.Name, spec.Egress.Group)
+	spec.Name = spec.FullName()
 	return ValidName(spec.Name)
 }
 
