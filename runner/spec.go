@@ -120,8 +120,8 @@ type Mount struct {
 	Whole bool `json:"whole,omitempty"`
 	// Socket means that Source is a unix socket that commands may connect to. It is read-only, and no data of the host.
 	Socket bool `json:"socket,omitempty"`
-	// Server names the frontend that listens on Source, in a directory of its own. Who starts the sandbox starts it, and it ends
-	// with the sandbox's processes.
+	// Server names the frontend that listens on Source, in a directory of its own. The client that starts the sandbox starts it, and it
+	// ends with the sandbox's processes.
 	Server string `json:"server,omitempty"`
 }
 

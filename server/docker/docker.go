@@ -1,6 +1,6 @@
 // Package docker is the frontend docker of demesne-frontend: a Docker socket for the commands of one sandbox.
 //
-// Who starts a sandbox with a Docker socket, the parent, starts it beside it: see runner/client/servers.go. It serves a part of
+// The program that starts a sandbox with a Docker socket, the parent, starts it first: see runner/client/servers.go. It serves a part of
 // Docker's Engine API on a unix socket, which the parent sees as /run/docker.sock. Each container is a sandbox beside the
 // parent, with the parent's rules for the network, below its limits, and in its group, where the names of containers lead to
 // them:
