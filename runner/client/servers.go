@@ -1,7 +1,6 @@
 package client
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -9,23 +8,24 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"demesne/internal/flock"
+	"demesne/internal/fsutil"
 	"demesne/runner"
 	"demesne/runner/ipc"
 )
 
-// server is the process that listens on the socket of a mount: see [runner.Mount].Server.
+// server is the process that serves the socket of a mount: see [runner.Mount].Server.
 //
-//	client                         demesne-frontend NAME SOCKET
-//	  │ ── starts it ────────────▶ makes and locks the directory, listens
-//	  │ ◀──── a line of stdout ─── empty, or the error
+//	client                      demesne-frontend NAME SOCKET
+//	  │ makes and locks the directory, listens
+//	  │ ── starts it ──────────▶ with the listener (3) and the lock (4)
 //	  │ ── create, run or restart call to the runner
-//	  │ ── end of stdin ─────────▶ finds the live sandbox that has the socket, and serves it; without one it ends
+//	  │ ── end of stdin ───────▶ finds the live sandbox that has the socket, and serves it; without one it ends
 //
 // It ends with the sandbox's processes, and removes the directory then. The lock shows that it lives.
 type server struct {
@@ -34,10 +34,10 @@ type server struct {
 	stays    bool      // it may outlive this client
 }
 
-// serverDocker is the only frontend that listens on sockets.
+// serverDocker is the only frontend that serves sockets.
 const serverDocker = "docker"
 
-// startServer starts the server of m, and waits until it listens.
+// startServer listens on the socket of m, and starts the server, unless another caller that starts the sandbox has done so.
 func (s *sourceFiles) startServer(m *runner.Mount, stays bool) error {
 	if m.Server != serverDocker || !filepath.IsAbs(m.Source) || !m.Socket {
 		return ipc.Errorf(ipc.CodeInvalid, "open mount %q: no frontend %q serves sockets", m.Source, m.Server)
@@ -46,33 +46,105 @@ func (s *sourceFiles) startServer(m *runner.Mount, stays bool) error {
 	if err != nil {
 		return err
 	}
-	cmd := exec.Command(argv[0], append(argv[1:], m.Source)...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // a terminal's signals are for the command
-	if !stays {
-		cmd.Stderr = os.Stderr
-	}
-	in, err := cmd.StdinPipe()
-	if err != nil {
+	lock, err := takeSocketDir(m.Source)
+	if err != nil || lock == nil {
 		return err
 	}
-	out, err := cmd.StdoutPipe()
+	defer lock.Close() // the server has it too
+	listener, err := listenIn(lock, m.Source)
 	if err == nil {
-		err = cmd.Start()
+		defer listener.Close()
+		v := server{cmd: exec.Command(argv[0], append(argv[1:], m.Source)...), stays: stays}
+		v.cmd.ExtraFiles = []*os.File{listener, lock}
+		v.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // a terminal's signals are for the command
+		if !stays {
+			v.cmd.Stderr = os.Stderr
+		}
+		if v.starting, err = v.cmd.StdinPipe(); err == nil {
+			err = v.cmd.Start()
+		}
+		s.servers = append(s.servers, v)
 	}
 	if err != nil {
-		return fmt.Errorf("start server of %q: %w", m.Target, err)
-	}
-	s.servers = append(s.servers, server{cmd, in, stays})
-	line, err := bufio.NewReader(io.LimitReader(out, 4<<10)).ReadString('\n')
-	if errors.Is(err, io.EOF) {
-		err = fmt.Errorf("%s ended", argv[0])
-	} else if line = strings.TrimSpace(line); line != "" {
-		err = errors.New(line)
-	}
-	if err != nil {
-		return fmt.Errorf("start server of %q: %w", m.Target, err)
+		s.servers = nil
+		return errors.Join(fmt.Errorf("start server of %q: %w", m.Target, err), os.RemoveAll(filepath.Dir(m.Source)))
 	}
 	return nil
+}
+
+// takeSocketDir makes and locks the directory of a socket. It waits for the server of the sandbox's earlier processes, and removes
+// what a killed one left. It returns nil if a live server listens.
+func takeSocketDir(socket string) (lock *os.File, err error) {
+	dir := filepath.Dir(socket)
+	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
+		return nil, err
+	}
+	for began := time.Now(); ; {
+		old := os.Mkdir(dir, 0o700)
+		if old != nil && !errors.Is(old, os.ErrExist) {
+			return nil, old
+		}
+		lock, err := flock.TryOpen(dir, unix.O_DIRECTORY, flock.Exclusive)
+		switch {
+		case err == nil && old == nil:
+			return lock, nil
+		case err == nil:
+			err = os.RemoveAll(dir)
+			lock.Close()
+		case errors.Is(err, flock.ErrLocked):
+			if served(socket) {
+				return nil, nil
+			}
+			if err = nil; time.Since(began) > runner.RemoveTime {
+				return nil, ipc.Errorf(ipc.CodeBusy, "wait for the end of the server of %q", socket)
+			}
+			time.Sleep(time.Millisecond)
+		}
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return nil, err
+		}
+	}
+}
+
+// socketIn makes a socket, and its address through its directory: see [runDir.sockaddr].
+func socketIn(dir *os.File, path string) (*os.File, unix.Sockaddr, error) {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, os.NewSyscallError("socket", err)
+	}
+	return os.NewFile(uintptr(fd), path), &unix.SockaddrUnix{Name: fsutil.FDPath(int(dir.Fd())) + "/" + filepath.Base(path)}, nil
+}
+
+// listenIn listens on a socket in its directory.
+func listenIn(dir *os.File, path string) (*os.File, error) {
+	f, at, err := socketIn(dir, path)
+	if err != nil {
+		return nil, err
+	}
+	if err = unix.Bind(int(f.Fd()), at); err == nil {
+		err = unix.Listen(int(f.Fd()), unix.SOMAXCONN)
+	}
+	if err != nil {
+		f.Close()
+		return nil, os.NewSyscallError("listen", err)
+	}
+	// Only the sandbox and its containers see the file: its directory is the caller's own. They may have other user ids.
+	return f, os.Chmod(path, 0o666)
+}
+
+// served reports whether a process listens on a socket.
+func served(path string) bool {
+	dir, err := openAt(filepath.Dir(path))
+	if err != nil {
+		return false
+	}
+	defer dir.Close()
+	f, at, err := socketIn(dir, path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	return unix.Connect(int(f.Fd()), at) == nil
 }
 
 // serve tells the servers that their sandbox was made. Close of the client waits for the end of those that do not stay.

@@ -38,8 +38,6 @@ import (
 	"golang.org/x/net/netutil"
 	"golang.org/x/sys/unix"
 
-	"demesne/internal/flock"
-	"demesne/internal/fsutil"
 	"demesne/internal/procself"
 	"demesne/internal/text"
 	"demesne/runner"
@@ -49,29 +47,26 @@ import (
 // Main serves the socket that the argument names until its parent ends.
 func Main() {
 	procself.OwnHome()
-	if err := serve(os.Args[1], os.Stdin, os.Stdout); err != nil {
+	if err := serve(os.Args[1], os.Stdin); err != nil {
 		fmt.Fprintln(os.Stderr, text.SafeLine("docker: "+err.Error()))
 		os.Exit(1)
 	}
 }
 
-// serve tells out that it listens, or why it does not, and waits for the end of in. The parent exists then.
-func serve(socket string, in io.Reader, out io.WriteCloser) error {
+// serve waits for the end of in: the parent exists then. The caller listens on the socket, and has locked its directory until
+// this process ends.
+func serve(socket string, in io.Reader) error {
 	s := &server{socket: socket, dir: filepath.Dir(socket), session: session.New(session.Options{}), networks: defaultNetworks(),
 		execs: map[string]*execution{}, volumes: map[string]*volume{}, built: map[string]string{}}
 	s.ctx, s.end = context.WithCancel(context.Background())
-	l, lock, err := s.listen()
-	answer := ""
-	if err != nil && !errors.Is(err, errServed) {
-		answer = text.SafeLine(err.Error())
-	}
-	fmt.Fprintln(out, answer)
-	out.Close()
-	if l == nil {
-		return nil
-	}
-	defer lock.Close()
 	defer s.close()
+	listener := os.NewFile(3, socket)
+	unix.CloseOnExec(lockFD)
+	l, err := net.FileListener(listener)
+	listener.Close()
+	if err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
 	defer l.Close()
 	s.session.Engine(context.Background()) // ahead of its use
 	io.Copy(io.Discard, in)
@@ -86,79 +81,11 @@ func serve(socket string, in io.Reader, out io.WriteCloser) error {
 	return ended()
 }
 
+// lockFD is the locked directory. No other process may keep the lock.
+const lockFD = 4
+
 // connectionsMost bounds the connections, so that the descriptors of this process suffice.
 const connectionsMost = 256
-
-// errServed reports that another process listens: two callers started the sandbox at once.
-var errServed = errors.New("another process serves the socket")
-
-// listen makes and locks the directory, and listens there. It waits for the server of the sandbox's earlier processes, and
-// removes what a killed one left.
-func (s *server) listen() (l net.Listener, lock *os.File, err error) {
-	if err := os.MkdirAll(filepath.Dir(s.dir), 0o700); err != nil {
-		return nil, nil, err
-	}
-	for began := time.Now(); ; {
-		err := os.Mkdir(s.dir, 0o700)
-		made := err == nil
-		if made || errors.Is(err, os.ErrExist) {
-			lock, err = flock.TryOpen(s.dir, unix.O_DIRECTORY, flock.Exclusive)
-		}
-		switch {
-		case err == nil && made:
-			if l, err = s.bind(lock); err != nil {
-				err = errors.Join(err, os.RemoveAll(s.dir))
-				lock.Close()
-				lock = nil
-			}
-			return l, lock, err
-		case err == nil:
-			err = os.RemoveAll(s.dir)
-			lock.Close()
-		case errors.Is(err, flock.ErrLocked):
-			if s.listens() {
-				return nil, nil, errServed
-			}
-			if err = nil; time.Since(began) > runner.RemoveTime {
-				err = fmt.Errorf("%q: an earlier server does not end", s.dir)
-			}
-			time.Sleep(time.Millisecond)
-		}
-		if err != nil && !errors.Is(err, os.ErrNotExist) {
-			return nil, nil, err
-		}
-	}
-}
-
-// address names the socket through its directory: an address of a socket is shorter than a path may be.
-func (s *server) address(dir *os.File) string {
-	return filepath.Join(fsutil.FDPath(int(dir.Fd())), filepath.Base(s.socket))
-}
-
-// listens reports whether a process listens.
-func (s *server) listens() bool {
-	dir, err := os.Open(s.dir)
-	if err != nil {
-		return false
-	}
-	defer dir.Close()
-	conn, err := net.Dial("unix", s.address(dir))
-	if err != nil {
-		return false
-	}
-	conn.Close()
-	return true
-}
-
-// bind listens in the locked directory.
-func (s *server) bind(dir *os.File) (net.Listener, error) {
-	l, err := net.Listen("unix", s.address(dir))
-	if err == nil {
-		// Only the parent and its containers see the file: its directory is the caller's own. They may have other user ids.
-		err = os.Chmod(s.socket, 0o666)
-	}
-	return l, err
-}
 
 // adopt finds the parent. ended waits for the end of its processes. It is nil if there is no parent.
 func (s *server) adopt() (ended func() error, err error) {
