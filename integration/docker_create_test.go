@@ -7,6 +7,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // create makes a persistent sandbox with a Docker socket, and returns functions that execute shell text in it and remove it.
@@ -129,7 +130,22 @@ func TestDockerCreateKilled(t *testing.T) {
 	in("docker ps -q; docker run --rm local/bb echo again", "again\n"+restarted)
 	kill(named("demesne-docker"))
 	d.must("rm", id)
-	d.nothing()
+	for round := range 8 { // a killed create leaves a sandbox that rm ends, or nothing that serves
+		cmd := d.command("demesne", "create", "--docker", "--out", d.mkdir("out"))
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Duration(round) * 10 * time.Millisecond)
+		cmd.Process.Kill()
+		cmd.Wait()
+		if made := strings.Fields(d.demesne("ls", "-q").stdout); len(made) > 0 {
+			d.demesne(append([]string{"rm", "--force"}, made...)...)
+		}
+		eventually(t, "its server to end", func() bool { return len(named("demesne-docker")) == 0 })
+	}
+	if left := d.sockets(); len(left) > 0 {
+		t.Errorf("killed calls leave %q", left)
+	}
 }
 
 // TestDockerCreateTogether makes the sandbox of a key twice at once, and starts a stopped one twice at once. Each has one server.

@@ -72,7 +72,7 @@ func TestMessages(t *testing.T) {
 	defer from.Close()
 	defer to.Close()
 	for _, v := range []any{
-		api.Attached{}, api.Introduction{}, api.Hello{}, api.Slot{}, api.ReserveRequest{}, api.Created{}, api.Target{}, api.Opened{}, api.LayerRequest{},
+		api.Attached{}, api.Introduction{}, api.Hello{}, api.Slot{}, api.ReserveRequest{}, api.Created{}, api.Target{}, api.Opened{}, api.Ended{}, api.LayerRequest{},
 		api.Answer{}, api.Restart{}, api.ForkRequest{}, api.ExecRequest{}, api.ExecReply{}, api.ExecEnded{}, api.ExecTarget{}, api.RunRequest{}, api.RunReply{},
 		runner.Spec{}, runner.Info{}, []runner.Probe{}, runner.Question{}, runner.Result{}, runner.Receipt{},
 		pid1api.Setup{}, pid1api.Facts{}, pid1api.Exec{}, pid1api.Executed{}, pid1api.Signal{}, pid1api.Exited{},
