@@ -26,8 +26,8 @@ func (d *dock) create(flags ...string) (id string, in func(script, want string))
 	}
 }
 
-// must runs demesne, which succeeds in silence.
-func (d *dock) must(args ...string) {
+// silent runs demesne, which succeeds in silence.
+func (d *dock) silent(args ...string) {
 	d.Helper()
 	if r := d.demesne(args...); r.code != 0 || r.stderr != "" {
 		d.Errorf("demesne %s: %+v", strings.Join(args, " "), r)
@@ -83,7 +83,7 @@ func TestDockerCreate(t *testing.T) {
 	in("ls -l /run/docker.sock; rm -f /run/docker.sock; mv /run/docker.sock /tmp/", "s…cannot remove…cannot move…")
 	in("docker run --privileged local/bb true; docker run --rm -v /etc:/x local/bb true", "…privileged containers…only directories of the host that the sandbox itself has…")
 	in("setsid docker events >/dev/null 2>&1 & docker run -d --name stay local/bb sleep 1000 >/dev/null", "")
-	d.must("stop", "dev")
+	d.silent("stop", "dev")
 	if left := d.sockets(); len(left) > 0 || len(named("demesne-docker")) > 0 {
 		t.Errorf("stop leaves %q, servers %v", left, named("demesne-docker"))
 	}
@@ -91,7 +91,7 @@ func TestDockerCreate(t *testing.T) {
 		t.Errorf("stop leaves %q", r.stdout)
 	}
 	in("docker ps -aq; docker volume ls -q; docker images -q mine; docker run --rm local/bb echo again", "again\n"+restarted)
-	d.must("rm", id)
+	d.silent("rm", id)
 	d.nothing()
 	_, in = d.create("--ttl", "1s")
 	in("docker run -d local/bb sleep 1000", "…\n")
@@ -117,7 +117,7 @@ func TestDockerCreateKilled(t *testing.T) {
 	eventually(t, "the containers to end", func() bool { return d.demesne("ls", "-q").stdout == id+"\n" })
 	in("docker ps", "Cannot connect…demesne: exec: the Docker socket of sandbox "+id+" is dead: its server was killed, and its containers ended\n"+
 		"hint: after demesne stop "+id+" the next command starts the sandbox with a new one\n")
-	d.must("stop", id)
+	d.silent("stop", id)
 	in("docker ps -q; docker run -d local/bb sleep 1000 >/dev/null", restarted)
 	kill(runners(true))
 	eventually(t, "the server to end", func() bool { return len(named("demesne-docker"))+len(d.sockets()) == 0 })
@@ -129,7 +129,7 @@ func TestDockerCreateKilled(t *testing.T) {
 	}
 	in("docker ps -q; docker run --rm local/bb echo again", "again\n"+restarted)
 	kill(named("demesne-docker"))
-	d.must("rm", id)
+	d.silent("rm", id)
 	for round := range 8 { // a killed create leaves a sandbox that rm ends, or nothing that serves
 		cmd := d.command("demesne", "create", "--docker", "--out", d.mkdir("out"))
 		if err := cmd.Start(); err != nil {
@@ -169,26 +169,26 @@ func TestDockerCreateTogether(t *testing.T) {
 			t.Errorf("%+v", r)
 		}
 	}
-	d.must("create", "--key", "other", "--name", "other")
+	d.silent("create", "--key", "other", "--name", "other")
 	if r := d.demesne("create", "--docker", "--key", "other"); r.code == 0 || !strings.Contains(r.stderr, "docker") {
 		t.Errorf("of one without a socket: %+v", r)
 	}
-	d.must("rm", "other")
-	d.must("create", "--docker", "--group", "shared", "--name", "other")
-	d.must("exec", "other.shared", "--", "docker", "run", "--rm", "local/bb", "true")
-	d.must("rm", "other.shared")
+	d.silent("rm", "other")
+	d.silent("create", "--docker", "--group", "shared", "--name", "other")
+	d.silent("exec", "other.shared", "--", "docker", "run", "--rm", "local/bb", "true")
+	d.silent("rm", "other.shared")
 	if r := d.demesne("run", "--docker", "--key", "k", "--", "docker", "ps", "-q"); r.code != 0 || r.stdout+r.stderr != "" {
 		t.Errorf("run: %+v", r)
 	}
 	for range 3 {
-		d.must("stop", strings.TrimSpace(made[0].stdout))
+		d.silent("stop", strings.TrimSpace(made[0].stdout))
 		for _, r := range together("exec", "--key", "k", "--", "docker", "run", "--rm", "local/bb", "echo", "ran") {
 			if r.code != 0 || r.stdout != "ran\n" {
 				t.Errorf("%+v", r)
 			}
 		}
 	}
-	d.must("rm", strings.TrimSpace(made[0].stdout))
+	d.silent("rm", strings.TrimSpace(made[0].stdout))
 	d.nothing()
 }
 
@@ -208,7 +208,7 @@ func TestDockerCreateRefused(t *testing.T) {
 	if r := d.demesne("fork", strings.TrimSpace(snapshot.stdout)); snapshot.code != 0 || !strings.Contains(r.stderr, "Docker socket") {
 		t.Errorf("%+v %+v", snapshot, r)
 	}
-	d.must("rm", id, strings.TrimSpace(snapshot.stdout))
+	d.silent("rm", id, strings.TrimSpace(snapshot.stdout))
 	d.extra = append(d.extra, "DEMESNE_LIBEXEC="+d.programsWithout("demesne-frontend"))
 	if r := d.demesne("create", "--docker"); r.code == 0 || !strings.Contains(r.stderr, "demesne-frontend") {
 		t.Errorf("%+v", r)
@@ -239,11 +239,11 @@ func TestEscapeN47DockerRules(t *testing.T) {
 		get := func(name string) string { return "docker run --rm local/bb wget -qO- http://" + name + "/" }
 		in(get("good.test"), "hello from good.test\n")
 		in(get("dark.test"), "…403…")
-		d.must("egress", "deny", id, "good.test")
-		d.must("egress", "allow", id, "dark.test")
+		d.silent("egress", "deny", id, "good.test")
+		d.silent("egress", "allow", id, "dark.test")
 		in(get("good.test"), "…403…")
 		in(get("dark.test"), "hello from dark.test\n")
-		d.must("rm", id)
+		d.silent("rm", id)
 		d.nothing()
 	})
 }
