@@ -36,7 +36,7 @@ func placedFull(t *testing.T, c *cluster) {
 		t.Errorf("%q", all)
 	}
 	c.root("sh", "-c", "rm -r '"+small+"'/jobs/job-*")
-	r = c.over("1\n2\n3\n4\n5\n", "map", "--on", c.on, "--parallel", "1", "--background", "-c", `echo "up $0"; head -c 8m /dev/zero`)
+	r = c.over("1\n2\n3\n", "map", "--on", c.on, "--parallel", "1", "--background", "-c", `echo "up $0"; head -c 8m /dev/zero`)
 	id := strings.TrimSpace(r.stdout)
 	if r = c.demesne("wait", id); r.code != 125 || !strings.Contains(r.stderr, " died (") || !strings.Contains(r.stderr, ": reserve space for the result: no space left on device)\n") {
 		t.Errorf("a list: %+v", r)
@@ -52,7 +52,7 @@ func placedFull(t *testing.T, c *cluster) {
 			t.Errorf("%d: it began: %q", i, out)
 		}
 	}
-	if began == 0 || began == 5 {
+	if began == 0 || began == 3 {
 		t.Errorf("%d items began", began)
 	}
 	c.root("sh", "-c", "rm -r '"+small+"'/*")
@@ -64,15 +64,15 @@ func (c *cluster) untrusted(t *testing.T, environments map[string]string) {
 	out := c.dir + "/work/untrusted"
 	id := c.job("--out", out, "--", "sh", "-c", "echo up; while [ ! -e /out/end ]; do sleep 0.1; done; echo end")
 	c.until(id, "up")
-	before := c.demesne("jobs", "-q").stdout
+	before := strings.Count(c.demesne("jobs").stdout, "\n")
 	for want, environment := range environments {
 		back := c.with(environment)
-		for _, args := range [][]string{{"run", "--on", c.on, "--", "true"}, {"wait", id}, {"cancel", id}} {
+		for _, args := range [][]string{{"run", "--on", c.on, "--", "true"}, {"cancel", id}} {
 			if r := c.demesne(args...); r.code != 125 || !strings.Contains(r.stderr, want) || strings.Count(r.stderr, "\n") != 2 {
 				t.Errorf("%q: %+v", args, r)
 			}
 		}
-		if r := c.demesne("jobs"); !strings.Contains(r.stdout, " running ") || c.demesne("jobs", "-q").stdout != before {
+		if r := c.demesne("jobs"); !strings.Contains(r.stdout, " running ") || strings.Count(r.stdout, "\n") != before {
 			t.Errorf("%s", r.stdout)
 		}
 		back()
@@ -141,6 +141,7 @@ func (c *cluster) alike(t *testing.T) {
 	}
 	for _, want := range table {
 		t.Run(want.name, func(t *testing.T) {
+			t.Parallel() // an engine lets each wait
 			words := strings.Fields(want.verb)
 			words = slices.Concat(words[:1], []string{"--background", "--on", c.on}, words[1:], []string{want.text})
 			r := c.over("1\n2\n3\n", words...)
