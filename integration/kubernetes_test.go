@@ -407,8 +407,9 @@ func (c *cluster) kubernetesOverhead(t *testing.T) {
 	spec["containers"].([]any)[0].(map[string]any)["command"] = []string{"echo", "done"}
 	script := c.file("trivial.sh", `api="curl -s --cacert `+c.state+`/certs/apiserver.crt -H Authorization:Bearer\ `+token+` https://10.20.8.254:6443"
 set -e
+exec 2>/dev/null # else the caller waits for curl, which waits for another change
 eval "$api/apis/batch/v1/namespaces/work/jobs -H Content-Type:application/json -d @$1" >/dev/null
-exec 3< <(eval "$api/api/v1/namespaces/work/pods?labelSelector=job-name=$2\&watch=1 -N") # grep does not wait for the next change
+exec 3< <(eval "$api/api/v1/namespaces/work/pods?labelSelector=job-name=$2\&watch=1 -N")
 pod=$(grep -m1 -e '"running":' -e '"terminated":' <&3 | sed 's/.*"metadata":{"name":"\([^"]*\)".*/\1/')
 exec 4< <(eval "$api/api/v1/namespaces/work/pods/$pod/log?follow=true -N")
 grep -q -x done <&4
