@@ -114,7 +114,7 @@ func (st *pending) close() {
 
 // prepare reserves a place for a persistent sandbox, finds the image, connects to the runner, and makes the directories. The
 // runner is started first: that takes longest, and a runner ends by itself if this process is killed. Directories would
-// remain. Without an image nothing takes long or is kept, and the call that makes the sandbox takes the place too.
+// remain.
 func (s *Service) prepare(ctx context.Context, c CreateOptions, cb Callbacks) (_ *pending, err error) {
 	if c.Docker {
 		if err := s.addDocker(&c); err != nil {
@@ -125,7 +125,7 @@ func (s *Service) prepare(ctx context.Context, c CreateOptions, cb Callbacks) (_
 	began := time.Now()
 	st := &pending{spec: c.Spec}
 	if c.Spec.Lifetime == runner.Persistent {
-		if err = s.quota.reserve(ctx, &s.conn, s.egress.likely(c.Egress), st, c.Image.Stored()); err != nil {
+		if err = s.quota.reserve(ctx, &s.conn, s.egress.likely(c.Egress), st); err != nil {
 			return nil, err
 		}
 		began = time.Now()

@@ -71,9 +71,9 @@ func (s *Service) Jobs() (*jobs.Store, error) {
 	return store, err
 }
 
-// reserve takes a place for the persistent sandbox of st, before its image is found, if it has one. st.undo gives it up.
-func (q quota) reserve(ctx context.Context, c *connection, network bool, st *pending, image bool) error {
-	if _, err := q.sandboxes(); err != nil || !image {
+// reserve takes a place for the persistent sandbox of st, before anything of it is made. st.undo gives it up.
+func (q quota) reserve(ctx context.Context, c *connection, network bool, st *pending) error {
+	if _, err := q.sandboxes(); err != nil {
 		return err
 	}
 	if _, _, err := c.get(ctx, network); err != nil {

@@ -214,8 +214,7 @@ func (c *Client) Create(ctx context.Context, spec runner.Spec) (*Sandbox, error)
 	if err != nil {
 		return nil, err
 	}
-	// The kernel takes a while to end a mount, which the caller need not wait for.
-	defer func() { go files.close() }()
+	defer files.close()
 	if spec.Lifetime == runner.Persistent && spec.Slot == "" { // Reserve makes it too
 		c.dir.makeSandboxRoot(c.hello.Mode)
 	}

@@ -67,8 +67,6 @@ type Dir struct {
 	lock *os.File
 	root *os.Root
 	mu   sync.Mutex // held by Write
-
-	unsynced *time.Timer // syncs the record of a new sandbox; nil: it had one
 }
 
 // making creates a directory and locks it.
@@ -159,11 +157,8 @@ func (d *Store) entries() ([]string, error) {
 	return names, err
 }
 
-// hasSpec reports whether the sandbox has, or may have, a record. A power cut may leave an empty one of a new sandbox.
+// hasSpec reports whether the sandbox has, or may have, a record.
 func (d *Store) hasSpec(name string) bool {
-	st, err := d.root.Lstat(filepath.Join(name, specFile))
-	if err != nil {
-		return !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR)
-	}
-	return st.Size() > 0
+	_, err := d.root.Lstat(filepath.Join(name, specFile))
+	return !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR)
 }

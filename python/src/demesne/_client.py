@@ -14,6 +14,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from http.client import HTTPException, HTTPResponse
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -133,11 +134,13 @@ class Client:
             f"Content-Type: application/{kind}\r\nContent-Length: {size}\r\n\r\n"
         )
         try:
-            answer = Answer(self, connection, head.encode(), content)
+            answer = Answer(self, connection, method, head.encode(), content)
         except OSError as error:  # also a connection that ends without an answer
             raise SandboxLost(f"{method} {url}: {error}: {LOST}") from error
-        if answer.status >= 300:
-            raise of_answer(answer.status, b"".join(answer.parts()))
+        except HTTPException as error:
+            raise Unavailable(f"the server does not speak HTTP: {error!r}") from error
+        if answer.response.status >= 300:
+            raise of_answer(answer.response.status, b"".join(answer.parts()))
         return answer
 
     def _idle_connection(self) -> socket.socket | None:
@@ -235,11 +238,11 @@ def build(
 
 
 class Answer:
-    """An answer, whose body is still to be read. http.client would take longer for its head than the server for a command."""
+    """An answer, whose body is still to be read."""
 
-    def __init__(self, client: Client, connection: socket.socket, head: bytes, content: Any) -> None:
-        self._client, self._connection, self._file = client, connection, connection.makefile("rb")
-        self._fields: dict[bytes, bytes] = {}
+    def __init__(self, client: Client, connection: socket.socket, method: str, head: bytes, content: Any) -> None:
+        self._client, self._connection = client, connection
+        self.response = HTTPResponse(connection, method=method)
         try:
             if isinstance(content, bytes):
                 connection.sendall(head + content[:AT_ONCE])
@@ -247,22 +250,11 @@ class Answer:
             else:
                 connection.sendall(head)
                 connection.sendfile(content)
-            if not (found := re.fullmatch(rb"HTTP/1\.1 (\d{3}) .*", first := self._line())):
-                raise Unavailable(f"the server does not speak HTTP: {first[:100]!r}")
-            self.status = int(found[1])
-            while line := self._line():
-                name, _, value = line.partition(b":")
-                self._fields[name.lower()] = value.strip()
+            self.response.begin()
         except BaseException:
-            self._file.close()
+            self.response.close()
             connection.close()
             raise
-
-    def _line(self) -> bytes:
-        line = self._file.readline(1 << 16)
-        if not line.endswith(b"\n"):
-            raise ConnectionResetError("the server closed the connection")
-        return line.strip()
 
     def close(self) -> None:
         """Closes the connection. A thread that reads from it gets SandboxLost."""
@@ -272,26 +264,18 @@ class Answer:
 
     def parts(self) -> Iterator[bytes]:
         """The parts of the body, as they arrive. After the last one the connection is kept, and else closed."""
-        kept = False
+        whole = False
         try:
-            chunked = self._fields.get(b"transfer-encoding") == b"chunked"
-            sizes = iter(lambda: int(self._line(), 16), 0) if chunked else [int(self._fields.get(b"content-length", 0))]
-            for left in sizes:
-                while left:
-                    if not (part := self._file.read1(min(left, 1 << 16))):
-                        raise ConnectionResetError("the server closed the connection")
-                    left -= len(part)
-                    yield part
-                if chunked:
-                    self._line()
-            if chunked:
-                self._line()
-            kept = self._fields.get(b"connection", b"").lower() != b"close"
-        except (OSError, ValueError) as error:
+            while part := self.response.read1(1 << 16):
+                yield part
+            if self.response.length:
+                raise ConnectionResetError("the server closed the connection")
+            whole = not self.response.will_close
+        except (OSError, HTTPException) as error:
             raise SandboxLost(f"read answer: {error}: {LOST}") from error
         finally:
-            self._file.close()
-            if kept:
+            self.response.close()
+            if whole:
                 self._client._idle.append(self._connection)
             else:
                 self._connection.close()
