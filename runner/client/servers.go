@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
@@ -39,7 +40,7 @@ const serverDocker = "docker"
 
 // startServer listens on the socket of m, and starts the server, unless another caller that starts the sandbox has done so.
 func (s *sourceFiles) startServer(m *runner.Mount, stays bool) error {
-	if m.Server != serverDocker || !filepath.IsAbs(m.Source) || !m.Socket {
+	if m.Server != serverDocker || !isSocket(m.Source) || !m.Socket {
 		return ipc.Errorf(ipc.CodeInvalid, "open mount %q: no frontend %q serves sockets", m.Source, m.Server)
 	}
 	argv, err := FindFrontend(m.Server)
@@ -89,7 +90,7 @@ func takeSocketDir(socket string) (lock *os.File, err error) {
 		case err == nil && old == nil:
 			return lock, nil
 		case err == nil:
-			err = os.RemoveAll(dir)
+			err = removeSocketDir(socket)
 			lock.Close()
 		case errors.Is(err, flock.ErrLocked):
 			if served(socket) {
@@ -104,6 +105,28 @@ func takeSocketDir(socket string) (lock *os.File, err error) {
 			return nil, err
 		}
 	}
+}
+
+// socketForm is the form of the last two elements of a socket's path, see package session.
+const socketForm = "[0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9]-[0-9][0-9][0-9][0-9][0-9][0-9]-????????/docker.sock"
+
+// isSocket reports whether a path is one of a socket that has a server. Real root's runner, which names it later, has fewer rights than
+// root: it must not have another directory made or removed.
+func isSocket(path string) bool {
+	like, _ := filepath.Match(socketForm, filepath.Join(filepath.Base(filepath.Dir(path)), filepath.Base(path)))
+	return like && filepath.IsAbs(path) && filepath.Clean(path) == path
+}
+
+// removeSocketDir removes the directory of a socket whose server was killed. One without the caller's socket, such as an output
+// directory, is removed only if it is empty.
+func removeSocketDir(socket string) error {
+	var st unix.Stat_t
+	err := unix.Lstat(socket, &st)
+	dir := filepath.Dir(socket)
+	if err != nil || st.Mode&unix.S_IFMT != unix.S_IFSOCK || int(st.Uid) != os.Geteuid() {
+		return os.NewSyscallError("rmdir", unix.Rmdir(dir))
+	}
+	return os.RemoveAll(dir)
 }
 
 // socketIn makes a socket, and its address through its directory: see [runDir.sockaddr].
@@ -163,11 +186,11 @@ func (s *sourceFiles) serve() {
 func awaitServers(ctx context.Context, sockets []string) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, runner.RemoveTime)
 	defer cancel()
-	for _, socket := range sockets {
+	for _, socket := range slices.DeleteFunc(sockets, func(s string) bool { return !isSocket(s) }) {
 		dir := filepath.Dir(socket)
 		lock, one := flock.Open(ctx, dir, unix.O_DIRECTORY, flock.Exclusive)
 		if one == nil {
-			one = os.RemoveAll(dir)
+			one = removeSocketDir(socket)
 			lock.Close()
 		}
 		if !errors.Is(one, os.ErrNotExist) {
