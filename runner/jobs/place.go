@@ -345,6 +345,18 @@ func untilSuperseded(ctx context.Context, dir string, began []byte) (context.Con
 	return ctx, func() { cancel(nil) }
 }
 
+// signalled reports whether the signals of an engine, SIGTERM and SIGKILL, may have ended the command of a job or its runner. A shell
+// returns 128 plus the number of a signal that ended its last command.
+func signalled(res *runner.Result) bool {
+	switch res.Reason {
+	case runner.Lost:
+		return true
+	case runner.Signaled, runner.Exited:
+		return res.ExitCode == 128+int(unix.SIGTERM) || res.ExitCode == 128+int(unix.SIGKILL)
+	}
+	return false
+}
+
 // attempt runs a job without a lock, which a process may have begun before: an item, or a job on another machine. If the
 // engine ends the process, there is no result unless the user cancelled the job: the engine may start the process again elsewhere,
 // or will say why it ended.
@@ -370,8 +382,8 @@ func (s *Store) attempt(ctx context.Context, dir string, keep int64, what json.R
 	if superseded(dir, began) {
 		return errSuperseded
 	}
-	if err == nil && res.Reason == runner.Lost {
-		select { // an engine signals all processes of a job, and the runner may get it first
+	if err == nil && signalled(res) {
+		select { // an engine signals all processes of a job, and the runner or the command may get it first
 		case <-ctx.Done():
 		case <-time.After(signalPause):
 		}

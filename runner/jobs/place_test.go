@@ -214,18 +214,23 @@ func TestPlacedAttended(t *testing.T) {
 	}
 }
 
-// TestLostByCancel checks that a job is cancelled if the engine's signal ends the runner before it reaches the job's process.
+// TestLostByCancel checks that a job is cancelled if the engine's signal ends the runner or the command before it reaches the job's
+// process.
 func TestLostByCancel(t *testing.T) {
-	s := &Store{}
-	dir := t.TempDir()
-	ctx, cancel := context.WithCancelCause(t.Context())
-	err := s.attempt(ctx, dir, 1<<10, nil, func(context.Context, json.RawMessage, io.Writer, io.Writer) (*runner.Result, error) {
-		time.AfterFunc(time.Millisecond, func() { cancel(cancelledBy(runner.FrontendCLI)) })
-		return &runner.Result{Reason: runner.Lost}, nil
-	})
-	var e ended
-	if err = errors.Join(err, readJSON(filepath.Join(dir, "result.json"), &e)); err != nil || e.Status != Cancelled {
-		t.Errorf("%+v, %v", e, err)
+	for _, res := range []runner.Result{
+		{Reason: runner.Lost}, {Reason: runner.Signaled, Signal: 15, ExitCode: 143}, {Reason: runner.Signaled, Signal: 9, ExitCode: 137}, {Reason: runner.Exited, ExitCode: 143},
+	} {
+		s := &Store{}
+		dir := t.TempDir()
+		ctx, cancel := context.WithCancelCause(t.Context())
+		err := s.attempt(ctx, dir, 1<<10, nil, func(context.Context, json.RawMessage, io.Writer, io.Writer) (*runner.Result, error) {
+			time.AfterFunc(20*time.Millisecond, func() { cancel(cancelledBy(runner.FrontendCLI)) })
+			return &res, nil
+		})
+		var e ended
+		if err = errors.Join(err, readJSON(filepath.Join(dir, "result.json"), &e)); err != nil || e.Status != Cancelled {
+			t.Errorf("%+v: %+v, %v", res, e, err)
+		}
 	}
 }
 
