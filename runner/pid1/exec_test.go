@@ -293,7 +293,8 @@ func TestCommandsShareADomain(t *testing.T) {
 			t.Errorf("a command signalled PID 1: %q", out)
 		}
 	}
-	server, err := s.begin(helper("abstract-server"))
+	name := fmt.Sprintf("@demesne-guest-test-%d", os.Getpid()) // of a namespace that other tests share
+	server, err := s.begin(helper("abstract-server", name))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -302,18 +303,16 @@ func TestCommandsShareADomain(t *testing.T) {
 	if n, _ := server.out.Read(buf); string(buf[:n]) != "ready\n" {
 		t.Fatalf("server said %q", buf[:n])
 	}
-	if out := s.must(helper("abstract-client")); out != "reached" {
+	if out := s.must(helper("abstract-client", name)); out != "reached" {
 		t.Errorf("client said %q", out)
 	}
 	server.wait()
 }
 
-const abstractName = "@demesne-guest-test"
-
 func abstractServer() int {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
 	if err == nil {
-		err = unix.Bind(fd, &unix.SockaddrUnix{Name: abstractName})
+		err = unix.Bind(fd, &unix.SockaddrUnix{Name: os.Args[1]})
 	}
 	if err == nil {
 		err = unix.Listen(fd, 1)
@@ -332,7 +331,7 @@ func abstractServer() int {
 func abstractClient() int {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
 	if err == nil {
-		err = unix.Connect(fd, &unix.SockaddrUnix{Name: abstractName})
+		err = unix.Connect(fd, &unix.SockaddrUnix{Name: os.Args[1]})
 	}
 	if err != nil {
 		fmt.Println(err)
