@@ -163,15 +163,25 @@ func descendants() (out []process) {
 	return descendantsOf(os.Getpid())
 }
 
-// childless reaps dead children, and reports whether none is left. A subreaper without children has no descendants, so
-// that most looks need not read all of /proc.
+// childless reports whether the test process has no children. A subreaper without children has no descendants, so that most looks
+// need not read all of /proc.
 func childless() bool {
-	for {
-		pid, err := unix.Wait4(-1, nil, unix.WNOHANG, nil)
-		if err != nil || pid == 0 {
-			return errors.Is(err, unix.ECHILD)
+	return errors.Is(unix.Waitid(unix.P_ALL, 0, nil, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil), unix.ECHILD)
+}
+
+// awaited returns the children that package os has started and not reaped: it has a pidfd of each. Reaped by another, they have no
+// exit status for a test that waits.
+func awaited() map[int]bool {
+	all := map[int]bool{}
+	for _, n := range names("/proc/self/fdinfo") {
+		info, _ := os.ReadFile("/proc/self/fdinfo/" + n)
+		if _, after, ok := strings.Cut(string(info), "\nPid:\t"); ok {
+			line, _, _ := strings.Cut(after, "\n")
+			pid, _ := strconv.Atoi(line)
+			all[pid] = true
 		}
 	}
+	return all
 }
 
 // family lists the descendants of a process, also dead ones, and reaps none.
@@ -190,10 +200,13 @@ func family(root int) []process {
 }
 
 func descendantsOf(root int) (out []process) {
+	ours := sync.OnceValue(awaited)
 	for _, p := range family(root) {
 		switch {
 		case p.state == 'Z' && p.ppid == os.Getpid():
-			unix.Wait4(p.pid, nil, unix.WNOHANG, nil)
+			if !ours()[p.pid] {
+				unix.Wait4(p.pid, nil, unix.WNOHANG, nil)
+			}
 		case p.state != 'Z':
 			out = append(out, p)
 		}
