@@ -382,13 +382,13 @@ func (s *Store) attempt(ctx context.Context, dir string, keep int64, what json.R
 	if superseded(dir, began) {
 		return errSuperseded
 	}
+	e := ended{Result: res, Ended: time.Now()}
 	if err == nil && signalled(res) {
 		select { // an engine signals all processes of a job, and the runner or the command may get it first
 		case <-ctx.Done():
 		case <-time.After(signalPause):
 		}
 	}
-	e := ended{Result: res, Ended: time.Now()}
 	switch cause := context.Cause(ctx); {
 	case cause == nil:
 		e.Status, e.Message = Outcome(res, err)
