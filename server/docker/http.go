@@ -124,7 +124,7 @@ func answerList[T any](w http.ResponseWriter, begin string, list []T, end string
 // keptMost bounds the text of requests that is kept, as JSON.
 const keptMost = 4 << 20
 
-// weight returns what a value counts for keptMost.
+// weight returns the bytes of a value as JSON, which keptMost bounds.
 func weight(v ...any) int {
 	text, _ := json.Marshal(v)
 	return len(text)
