@@ -19,6 +19,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -36,6 +37,7 @@ type Browsers struct {
 
 // browser is the browser of one sandbox, or the room for one.
 type browser struct {
+	calls  int           // that have it or wait for their turn; under Browsers.mu
 	turn   chan struct{} // holds one value during a call
 	server *server       // nil: none was started, or it was ended
 }
@@ -47,7 +49,8 @@ func (b *Browsers) Call(ctx context.Context, sb *session.Sandbox, tool string, a
 	if err != nil {
 		return nil, err
 	}
-	one := b.of(sb.ID)
+	one := b.take(sb.ID)
+	defer b.leave(one)
 	select {
 	case one.turn <- struct{}{}:
 		defer func() { <-one.turn }()
@@ -85,25 +88,27 @@ func (o *browser) end() {
 	}
 }
 
-// of returns the browser of a sandbox.
-func (b *Browsers) of(id string) *browser {
+// take returns the browser of a sandbox for one call, which leaves it at its end. It forgets those that no call has and whose servers
+// have ended, such as those of removed sandboxes.
+func (b *Browsers) take(id string) *browser {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.live == nil {
-		b.live = map[string]*browser{}
-	}
-	for other, one := range b.live { // those whose sandboxes have ended, perhaps
-		select {
-		case one.turn <- struct{}{}:
-			if other != id && !one.server.runs() {
-				delete(b.live, other)
-			}
-			<-one.turn
-		default:
+	maps.DeleteFunc(b.live, func(_ string, one *browser) bool { return one.calls == 0 && !one.server.runs() })
+	one := b.live[id]
+	if one == nil {
+		if b.live == nil {
+			b.live = map[string]*browser{}
 		}
+		one = &browser{turn: make(chan struct{}, 1)}
+		b.live[id] = one
 	}
-	if b.live[id] == nil {
-		b.live[id] = &browser{turn: make(chan struct{}, 1)}
-	}
-	return b.live[id]
+	one.calls++
+	return one
+}
+
+// leave ends a call's use of a browser.
+func (b *Browsers) leave(one *browser) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	one.calls--
 }

@@ -163,6 +163,21 @@ func TestHostileBrowser(t *testing.T) {
 	}
 }
 
+// TestTake checks that a call's browser is kept for the calls that wait for it, also before its server has started, and not after them.
+func TestTake(t *testing.T) {
+	var b Browsers
+	first := b.take("a")
+	b.leave(b.take("b"))
+	if again := b.take("a"); again != first || len(b.live) != 1 {
+		t.Errorf("%p and %p, of %d", first, again, len(b.live))
+	}
+	b.leave(first)
+	b.leave(first)
+	if b.take("b"); len(b.live) != 1 {
+		t.Errorf("%d are kept", len(b.live))
+	}
+}
+
 // TestBrowsers checks that each sandbox has a browser of its own, that calls take turns, and that a caller who leaves does not end
 // the browser.
 func TestBrowsers(t *testing.T) {
