@@ -3,7 +3,6 @@ package integration
 import (
 	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -85,12 +84,13 @@ func TestScript(t *testing.T) {
 	if r := b.finish(cmd); r.stdout != "helper\n" {
 		t.Errorf("--here: %+v", r)
 	}
+	b.extra = append(b.extra, "TMPDIR="+b.mkdir("tmp"))
 	cmd = b.command("demesne", "run", "--language", "python", "-", "arg")
 	cmd.Stdin = strings.NewReader(showsArgs)
 	if r := b.finish(cmd); r.stdout != "['/in/stdin.py', 'arg'] /workspace\n" {
 		t.Errorf("a program on stdin: %+v", r)
 	}
-	if left, _ := filepath.Glob("/tmp/demesne-stdin-*"); len(left) > 0 {
+	if left := names(b.dir + "/tmp"); len(left) > 0 {
 		t.Errorf("left: %q", left)
 	}
 	if text, _ := os.ReadFile(b.dir + "/plain.sh"); !strings.HasPrefix(string(text), "echo sh") {

@@ -61,6 +61,7 @@ func TestMap(t *testing.T) {
 		}
 	})
 	t.Run("refused", func(t *testing.T) {
+		b.extra = append(b.extra, "TMPDIR="+b.mkdir("refused"))
 		for _, c := range []struct {
 			list, want string
 			args       []string
@@ -77,6 +78,9 @@ func TestMap(t *testing.T) {
 			if r := b.over(c.list, append([]string{"map"}, c.args...)...); r.code != 125 || !strings.Contains(r.stderr, c.want) {
 				t.Errorf("%q: %d, %.200s", c.want, r.code, r.stderr)
 			}
+		}
+		if left := names(b.dir + "/refused"); len(left) > 0 {
+			t.Errorf("left: %q", left)
 		}
 		if r := b.over("", "map", "--", "echo"); r.code != 0 || r.stderr != "demesne: map: 0 items\n" {
 			t.Errorf("%+v", r)

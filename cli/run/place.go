@@ -32,6 +32,7 @@ func (o *runOptions) newRemote(args []string) (*command, error) {
 func (t jobTool) asJob(o *runOptions, c *command, list jobs.List) (int, error) {
 	switch {
 	case c.script != nil && c.script.temporary != "":
+		c.script.close()
 		return 0, errors.New("a program from stdin cannot be combined with --on and map")
 	case o.on == "":
 		return t.launched(o, c, func(store *jobs.Store, self string, line jobLine) (*jobs.Job, error) {
