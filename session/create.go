@@ -112,9 +112,9 @@ func (st *pending) close() {
 	st.out.close()
 }
 
-// prepare reserves a place for a persistent sandbox, finds the image, connects to the runner, and makes the directories. The
-// runner is started first: that takes longest, and a runner ends by itself if this process is killed. Directories would
-// remain.
+// prepare reserves a place for a persistent sandbox, finds the image, connects to the runner, and makes the directories. A place is
+// reserved before an image is pulled. The runner is started before directories are made: that takes longest, and a runner ends by
+// itself if this process is killed. Directories would remain.
 func (s *Service) prepare(ctx context.Context, c CreateOptions, cb Callbacks) (_ *pending, err error) {
 	if c.Docker {
 		if err := s.addDocker(&c); err != nil {
@@ -122,21 +122,22 @@ func (s *Service) prepare(ctx context.Context, c CreateOptions, cb Callbacks) (_
 		}
 	}
 	rules := s.egress.resolve(ctx, c.Egress, cb.Note)
-	began := time.Now()
 	st := &pending{spec: c.Spec}
-	if c.Spec.Lifetime == runner.Persistent {
-		if err = s.quota.reserve(ctx, &s.conn, s.egress.likely(c.Egress), st); err != nil {
-			return nil, err
-		}
-		began = time.Now()
-	}
-	st.root, err = findRoot(ctx, s.opts.Images, c.Image, wanted{c.Pull, c.Platform}, cb.image(c.Image))
 	defer func() {
 		if err != nil {
 			st.root.release()
 			st.undo()
 		}
 	}()
+	reserve := c.Spec.Lifetime == runner.Persistent
+	if reserve && c.Image.Stored() {
+		if err = s.quota.reserve(ctx, &s.conn, s.egress.likely(c.Egress), st); err != nil {
+			return nil, err
+		}
+		reserve = false
+	}
+	began := time.Now()
+	st.root, err = findRoot(ctx, s.opts.Images, c.Image, wanted{c.Pull, c.Platform}, cb.image(c.Image))
 	if err != nil {
 		return nil, err
 	}
@@ -155,6 +156,10 @@ func (s *Service) prepare(ctx context.Context, c CreateOptions, cb Callbacks) (_
 	}
 	connected := make(chan error, 1)
 	go func() {
+		if reserve {
+			connected <- s.quota.reserve(ctx, &s.conn, s.egress.likely(c.Egress), st)
+			return
+		}
 		began := time.Now()
 		_, _, err := s.conn.get(ctx, s.egress.likely(c.Egress))
 		cb.since("connect", began)

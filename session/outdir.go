@@ -124,7 +124,7 @@ func (o *outDir) removeEmpty() bool {
 // writableDir resolves path, and checks that it is a directory that the caller can write to. It rejects the root
 // directory.
 func writableDir(path string) (string, error) {
-	real, err := filepath.EvalSymlinks(path)
+	real, err := fsutil.EvalSymlinks(path)
 	if err != nil {
 		return "", fsutil.Reason(err)
 	}

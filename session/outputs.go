@@ -129,7 +129,7 @@ func (u outputs) removeEmpty(dir string) {
 	if err != nil {
 		return
 	}
-	if real, err := filepath.EvalSymlinks(root); err == nil && filepath.Dir(dir) == real && isOurs(filepath.Base(dir)) {
+	if real, err := fsutil.EvalSymlinks(root); err == nil && filepath.Dir(dir) == real && isOurs(filepath.Base(dir)) {
 		unix.Rmdir(dir)
 	}
 }

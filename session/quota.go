@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -71,7 +72,7 @@ func (s *Service) Jobs() (*jobs.Store, error) {
 	return store, err
 }
 
-// reserve takes a place for the persistent sandbox of st, before anything of it is made. st.undo gives it up.
+// reserve takes a place for the persistent sandbox of st. st.undo gives it up.
 func (q quota) reserve(ctx context.Context, c *connection, network bool, st *pending) error {
 	if _, err := q.sandboxes(); err != nil {
 		return err
@@ -83,13 +84,7 @@ func (q quota) reserve(ctx context.Context, c *connection, network bool, st *pen
 		st.spec.Slot, st.unreserve, err = e.Reserve(context.WithoutCancel(ctx), st.spec.Key)
 		return err
 	})
-	if err == nil {
-		err = context.Cause(ctx)
-	}
-	if err != nil {
-		st.undo()
-	}
-	return err
+	return cmp.Or(err, context.Cause(ctx))
 }
 
 func (q quota) number(variable string, fallback int) (int, error) {

@@ -44,8 +44,8 @@ func (r Ref) Digest() oci.Digest {
 	return oci.Digest(d)
 }
 
-// Stored reports whether images of the reference's kind are kept in the store.
-func (r Ref) Stored() bool { return r.Kind != Host && r.Kind != Directory }
+// Stored reports whether images of the reference's kind are kept in the store. The zero Ref is none: it stands for the host.
+func (r Ref) Stored() bool { return r.Kind != "" && r.Kind != Host && r.Kind != Directory }
 
 // Local reports whether the image is read from a local layout or archive.
 func (r Ref) Local() bool { return r.Kind == OCILayout || archive(r.Kind) }

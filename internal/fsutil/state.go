@@ -4,6 +4,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // StateVariable names the environment variable that replaces ~/.demesne, the directory of demesne's own files.
@@ -36,10 +38,35 @@ func PrivateState() (paths []string) {
 	return paths
 }
 
+// EvalSymlinks is [filepath.EvalSymlinks], in fewer calls for an absolute path without links.
+func EvalSymlinks(path string) (string, error) {
+	if filepath.IsAbs(path) && lookStraight(path) == nil {
+		return filepath.Clean(path), nil
+	}
+	return filepath.EvalSymlinks(path)
+}
+
+// lookStraight returns nil if a path exists and has no links, and ENOENT if its existing part has none.
+func lookStraight(path string) error {
+	fd, err := Openat2(unix.AT_FDCWD, path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS})
+	if err == nil {
+		unix.Close(fd)
+	}
+	return err
+}
+
 // WithoutLinks resolves the links in the existing part of path, which is absolute.
 func WithoutLinks(path string) string {
-	if real, err := filepath.EvalSymlinks(path); err == nil || path == "/" {
-		return real
+	switch err := lookStraight(path); {
+	case err == nil:
+		return filepath.Clean(path)
+	case err != unix.ENOENT:
+		if real, err := filepath.EvalSymlinks(path); err == nil {
+			return real
+		}
+	}
+	if path == "/" {
+		return path
 	}
 	return filepath.Join(WithoutLinks(filepath.Dir(path)), filepath.Base(path))
 }

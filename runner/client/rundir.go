@@ -128,7 +128,7 @@ func (d *runDir) others() (all []*runDir) {
 		if _, err := ours(named); err != nil {
 			continue
 		}
-		path, err := filepath.EvalSymlinks(named)
+		path, err := fsutil.EvalSymlinks(named)
 		if err != nil || path == d.path {
 			continue
 		}
@@ -259,7 +259,7 @@ func (d *runDir) kept() []place {
 // apart refuses a path that contains one of the places or lies inside one, also one that does not exist yet. The places
 // have no links in them. It ignores those that are covered.
 func apart(path string, places []place, covered ...string) error {
-	real, err := filepath.EvalSymlinks(path)
+	real, err := fsutil.EvalSymlinks(path)
 	if err != nil {
 		return err
 	}
@@ -447,6 +447,10 @@ func findProgram(name, libexec string) (string, error) {
 // makeSandboxRoot makes the directory of persistent sandboxes for a runner in this mode. An error is ignored: the runner
 // fails too and reports it in the receipt.
 func (d *runDir) makeSandboxRoot(mode string) {
+	var st unix.Stat_t
+	if unix.Lstat(d.sandboxRoot, &st) == nil && (mode != userns.ModeRoot || st.Uid == rootBase) {
+		return
+	}
 	if d.sandboxRoot != "" {
 		if realRoot() { // the directory of images beside it has files of other ids, also where this runner has no namespaces
 			os.MkdirAll(filepath.Dir(d.sandboxRoot), 0o755)

@@ -22,6 +22,8 @@ import (
 type sourceFiles struct {
 	c       *Client
 	byName  ipc.Files
+	private []place // of the client's run directory
+	kept    []place
 	granted grants.Record // the changes that must be taken back at the end
 	ids     *os.File      // the runner's user namespace
 	servers []server      // of mounts
@@ -37,7 +39,7 @@ func (s *sourceFiles) close() {
 
 // sources opens each file that spec names, once. It makes the paths in spec absolute.
 func (c *Client) sources(spec *runner.Spec) (_ *sourceFiles, err error) {
-	s := &sourceFiles{c: c, byName: ipc.Files{}}
+	s := &sourceFiles{c: c, byName: ipc.Files{}, private: c.dir.private(), kept: c.dir.kept()}
 	defer func() {
 		if err != nil {
 			s.unlisten()
@@ -138,7 +140,7 @@ func (s *sourceFiles) upper(i int, m *runner.Mount, covered []string) (err error
 	if m.Source, err = absPath(m.Source); err != nil {
 		return err
 	}
-	if err := apart(m.Source, s.c.dir.kept(), covered...); err != nil {
+	if err := apart(m.Source, s.kept, covered...); err != nil {
 		return err
 	}
 	if root := s.c.dir.changesRoot; root == "" || m.Upper == root || !fsutil.Within(m.Upper, root) || filepath.Clean(m.Upper) != m.Upper {
@@ -218,11 +220,11 @@ func (s *sourceFiles) source(name string, path *string, attr uint64, covered ...
 		return err
 	}
 	*path = abs
-	if err := apart(abs, s.c.dir.private()); err != nil {
+	if err := apart(abs, s.private); err != nil {
 		return err
 	}
 	if attr&unix.MOUNT_ATTR_RDONLY == 0 {
-		if err := apart(abs, s.c.dir.kept(), covered...); err != nil {
+		if err := apart(abs, s.kept, covered...); err != nil {
 			return err
 		}
 	}
