@@ -10,7 +10,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
@@ -102,11 +101,7 @@ func (g *gallery) firstScreen(t *testing.T) {
 	term.quiet()
 	term.typ("\r")
 	eventually(t, "the answer", func() bool { return strings.Contains(unstyled(term.screen()), "zebra") })
-	for range 2 {
-		term.typ("\x03")
-		time.Sleep(300 * time.Millisecond) // two presses, each read by itself
-	}
-	if code := term.wait(); code != 0 && code != 130 {
+	if code := term.leave("\x03"); code != 0 && code != 130 {
 		t.Errorf("exit %d: %q", code, unstyled(term.screen()))
 	}
 }

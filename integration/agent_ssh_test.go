@@ -44,8 +44,10 @@ func TestAgentSSHAgent(t *testing.T) {
 	const sign = "echo text > f; ssh-keygen -q -Y sign -n git -f key.pub f"
 	term := b.agentTerminal(dir, "--ssh-agent", "ask", "script-agent",
 		"ssh-add -L; ssh-add -D; "+sign+" && echo signed; mv f.sig first; "+sign+" || echo refused; ssh-add -L; echo ended")
-	for _, answer := range []string{"y", "n"} {
-		term.expect(`sign a file or commit, for "git" with key SHA256:`)
+	for i, answer := range []string{"y", "n"} {
+		eventually(t, "the question", func() bool {
+			return strings.Count(term.screen(), `sign a file or commit, for "git" with key SHA256:`) > i
+		})
 		time.Sleep(400 * time.Millisecond) // keys within 300 ms of a question are ignored
 		term.typ(answer + "\r")
 		term.expect(map[string]string{"y": "signed", "n": "refused"}[answer])

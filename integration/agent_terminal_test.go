@@ -105,11 +105,7 @@ func testAgentTerminal(t *testing.T, name, ready string) {
 	term.resize(30, 70)
 	eventually(t, "the screen to be drawn again", func() bool { return len(term.screen()) > before })
 	term.quiet()
-	for range 2 {
-		term.typ("\x03")
-		time.Sleep(300 * time.Millisecond) // two presses, each read by itself
-	}
-	if code := term.wait(); code != 0 && code != 130 {
+	if code := term.leave("\x03"); code != 0 && code != 130 {
 		t.Errorf("exit %d", code)
 	}
 	if got := b.host(repo, "git log -1 --format=%s"); got != "by the agent\n" {

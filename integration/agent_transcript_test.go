@@ -130,7 +130,7 @@ func (p agentProgram) run(t *testing.T, tr *agents.Transcript, script func(fixtu
 			t.Fatal(err)
 		}
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	c := exec.CommandContext(ctx, p.argv[0], p.argv[1:]...)
 	var said bytes.Buffer

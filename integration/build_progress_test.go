@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"demesne/integration/fixture"
 )
@@ -108,7 +107,7 @@ COPY --from=b /etc/passwd /b
 		eventually(t, "both steps", func() bool { return c.rows < 10 || strings.Contains(term.screen(), "   wide-") })
 		var during *display
 		var unknown string // or a sequence of which only the beginning has come
-		if !fixture.Poll(time.Minute, func() bool {
+		if !fixture.Poll(patience, func() bool {
 			during = &display{columns: int(c.cols)}
 			unknown = during.write(term.screen())
 			return unknown == "" && strings.Count(during.String(), "=> [") == 2

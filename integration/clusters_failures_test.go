@@ -133,7 +133,7 @@ func (c *cluster) alike(t *testing.T) {
 		{"succeeds", "run -- sh -c", `echo one; printf 'a\000b\n'; echo two >&2`, 0, "one\na\x00b\n", "", "succeeded"},
 		{"fails", "run -- sh -c", "echo one; exit 7", 7, "one\n", "", "failed"},
 		{"missing", "run --", "no-such-program", 125, "", `failed: execute "no-such-program": not found`, "failed"},
-		{"late", "run --timeout 1s -- sh -c", "echo one; exec sleep 1000", 124, "one\n", "wait: timed out: the time limit of 1s was reached", "failed"},
+		{"late", "run --timeout 5s -- sh -c", "echo one; exec sleep 1000", 124, "one\n", "wait: timed out: the time limit of 5s was reached", "failed"},
 		{"killed", "run -- sh -c", "kill -9 $$", 137, "", "", "failed"},
 		{"list", "map -c", `echo "item $0"; test "$0" != 2`, 1, "item 1\nitem 2\nitem 3\n", "3 items: 2 succeeded, 1 failed\n", "failed"},
 		{"cancelled", "run -- sh -c", stays, 125, "up\n", "cancelled: cancelled by a call of cli\n", "cancelled"},

@@ -3,6 +3,7 @@ package integration
 import (
 	"bufio"
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"strconv"
@@ -81,10 +82,11 @@ func (a *attacker) peak() int {
 func TestEscapeP32DockerSum(t *testing.T) {
 	d := newDock(t)
 	program(d, "python3")
+	seconds := fmt.Sprintf("9876%d", os.Getpid()) // of this test's sleep: another user's test has others
 	a := d.begin(`
 def more(most=99, **k):
     for n in range(most):
-        status, got = create(OpenStdin=True, Cmd=["sh", "-c", "(i=0; while test $i -lt 900; do sleep 98765 & i=$((i+1)); done); read x"], **k)
+        status, got = create(OpenStdin=True, Cmd=["sh", "-c", "(i=0; while test $i -lt 900; do sleep `+seconds+` & i=$((i+1)); done); read x"], **k)
         if status != 201: return status
         ask("POST", "/containers/" + got["Id"] + "/start")
 threads = [threading.Thread(target=more) for _ in range(4)] # creations race for what is left
@@ -104,7 +106,7 @@ print("used", create(HostConfig={"Memory": 300 << 20})[0], create(HostConfig={"M
 	parent := a.within(all)
 	n := 0
 	eventually(t, "the containers to fork", func() bool {
-		out, _ := exec.Command("pgrep", "-fxc", "sleep 98765").Output()
+		out, _ := exec.Command("pgrep", "-fxc", "sleep "+seconds).Output()
 		n, _ = strconv.Atoi(strings.TrimSpace(string(out)))
 		return n > 100
 	})

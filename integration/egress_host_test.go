@@ -28,7 +28,7 @@ func TestEgressHostPort(t *testing.T) {
 			return l.Addr().String()
 		}
 		ide, other := serve("the editor"), serve("another program")
-		ask := fmt.Sprintf(`for at in %s %s; do curl -sS -m 5 http://$at/ 2>/dev/null || echo no; curl -sS -m 5 --noproxy '*' http://$at/ 2>/dev/null || echo no; done`, ide, other)
+		ask := fmt.Sprintf(`for at in %s %s; do curl -sS -m 60 http://$at/ 2>/dev/null || echo no; curl -sS -m 60 --noproxy '*' http://$at/ 2>/dev/null || echo no; done`, ide, other)
 		// By the proxy, a rule alone names the address: http://ADDRESS in it is the host's.
 		r := n.demesne("run", "--json", "--host-port", ide, "-c", ask)
 		var result struct {
@@ -85,7 +85,7 @@ func TestAgentHostPort(t *testing.T) {
 	ide := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "the editor\n") }))
 	t.Cleanup(ide.Close)
 	at := ide.Listener.Addr().String()
-	ask := "curl -sS -m 5 --noproxy '*' http://" + at + "/ || true"
+	ask := "curl -sS -m 60 --noproxy '*' http://" + at + "/ || true"
 	if r := b.works(project, "--host-port", at, ask); !strings.Contains(r.stdout, "the editor") {
 		t.Errorf("%+v", r)
 	}

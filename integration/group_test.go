@@ -343,8 +343,8 @@ if len(sys.argv) == 2:
 // TestGroupExpires checks that nothing of a group stays without its creators: each member ends by its own time to live.
 func TestGroupExpires(t *testing.T) {
 	b := newBox(t)
-	for _, name := range []string{"db", "web"} {
-		if r := b.demesne("create", "--group", "shop", "--name", name, "--ttl", "2s"); r.code != 0 {
+	for _, name := range []string{"web", "db"} { // db's time has to be enough for a command
+		if r := b.demesne("create", "--group", "shop", "--name", name, "--ttl", map[string]string{"web": "100ms", "db": "5s"}[name]); r.code != 0 {
 			t.Fatalf("%+v", r)
 		}
 	}
@@ -355,7 +355,7 @@ func TestGroupExpires(t *testing.T) {
 	if r := b.demesne("rm", "--group", "shop"); r.code != 125 || !strings.Contains(r.stderr, `group "shop": it has no sandboxes`) {
 		t.Errorf("after its time: %+v", r)
 	}
-	if r := b.demesne("create", "--group", "shop", "--name", "db", "--ttl", "2s"); r.code != 0 {
+	if r := b.demesne("create", "--group", "shop", "--name", "db", "--ttl", "100ms"); r.code != 0 {
 		t.Errorf("the name is not free again: %+v", r)
 	}
 	eventually(t, "the new member to end", func() bool { return b.demesne("ls", "-q").stdout == "" })

@@ -148,7 +148,7 @@ func ended(t *testing.T, cmd *exec.Cmd) {
 	go func() { cmd.Wait(); close(done) }()
 	select {
 	case <-done:
-	case <-time.After(time.Minute):
+	case <-time.After(patience):
 		t.Error("the caller hangs")
 		cmd.Process.Kill()
 		<-done

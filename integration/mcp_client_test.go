@@ -315,8 +315,8 @@ func (c *mcpClient) wait() int {
 	c.Helper()
 	select {
 	case <-c.ended:
-	case <-time.After(60 * time.Second):
-		c.Errorf("the server goes on 60 s after its input ended\nstderr: %s", c.errs.String())
+	case <-time.After(patience):
+		c.Errorf("the server goes on %v after its input ended\nstderr: %s", patience, c.errs.String())
 		c.cmd.Process.Kill()
 		<-c.ended
 	}

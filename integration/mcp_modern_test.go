@@ -53,7 +53,7 @@ func (b *box) piped() (cmd *exec.Cmd, in io.WriteCloser, out io.ReadCloser) {
 // endsSoon checks that a server ends by itself.
 func endsSoon(t *testing.T, cmd *exec.Cmd) {
 	t.Helper()
-	kill := time.AfterFunc(20*time.Second, func() { cmd.Process.Kill() })
+	kill := time.AfterFunc(patience, func() { cmd.Process.Kill() })
 	defer kill.Stop()
 	if err := cmd.Wait(); err != nil && !errors.Is(err, syscall.ECHILD) { // descendants has reaped it: it has ended
 		t.Errorf("end of the server: %v", err)

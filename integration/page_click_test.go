@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"demesne/integration/fixture"
 )
@@ -57,7 +56,7 @@ func (p *pageBrowser) ports() {
 	var tabs struct {
 		TargetInfos []struct{ Title, URL string }
 	}
-	if !fixture.Poll(10*time.Second, func() bool {
+	if !fixture.Poll(patience, func() bool {
 		p.check(p.Call("Target.getTargets", nil, &tabs))
 		return strings.Contains(fmt.Sprint(tabs), "{published http://"+at+"/}")
 	}) {
@@ -95,7 +94,7 @@ func (p *pageBrowser) states() {
 // allow allows a name that a request from the sandbox waits for.
 func (p *pageBrowser) allow() {
 	p.t.Helper()
-	p.send("/v1/sandboxes/web/exec", args{"command": "curl -sS -m 20 http://good.test/"})
+	p.send("/v1/sandboxes/web/exec", args{"command": "curl -sS -m 200 http://good.test/"})
 	p.show("#/sandbox/web/network", "good.test")
 	p.press("Allow")
 	p.await(`window.sent.includes("hello from good.test")`)

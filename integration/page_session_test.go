@@ -229,7 +229,7 @@ func TestPageWork(t *testing.T) {
 // TestPageLogin checks that the cookie of a login is refused alone: a browser sends it to every port of the host.
 func TestPageLogin(t *testing.T) {
 	b := newBox(t)
-	s := b.serveAPI()
+	s := b.serveAPI("--http", "127.0.0.1:"+freePort(t)) // for the next server too
 	p := b.browse(s, nil)
 	var cookies struct {
 		Cookies []struct {

@@ -105,7 +105,12 @@ func (t *terminal) expect(text string) {
 
 func (t *terminal) typ(text string) { t.master.WriteString(text) }
 
-func (t *terminal) wait() int {
+// wait waits for the end of the program, and returns its exit code.
+func (t *terminal) wait() int { t.Helper(); return t.leave("") }
+
+// leave types keys twice, one press after the other, until the program has ended, and returns its exit code. A program that is busy may
+// read two presses as one, so they are typed again.
+func (t *terminal) leave(keys string) int {
 	t.Helper()
 	done := make(chan struct{})
 	go func() {
@@ -114,12 +119,19 @@ func (t *terminal) wait() int {
 		<-t.all
 		close(done)
 	}()
-	select {
-	case <-done:
-	case <-time.After(time.Minute):
-		t.Fatalf("still running; the terminal says:\n%q", t.screen())
+	late := time.After(patience)
+	for pause := 300 * time.Millisecond; ; pause += 300 * time.Millisecond {
+		for _, pause := range []time.Duration{pause, 10 * time.Second} {
+			t.typ(keys)
+			select {
+			case <-done:
+				return t.cmd.ProcessState.ExitCode()
+			case <-late:
+				t.Fatalf("still running; the terminal says:\n%q", t.screen())
+			case <-time.After(pause):
+			}
+		}
 	}
-	return t.cmd.ProcessState.ExitCode()
 }
 
 func TestPTY(t *testing.T) {

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"demesne/client"
 	"demesne/integration/fixture"
@@ -27,7 +26,7 @@ func (s *apiServer) client(t *testing.T, token string) *client.Client {
 
 // brief returns a context that ends before the test does.
 func brief(t *testing.T) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), hung)
 	t.Cleanup(cancel)
 	return ctx
 }

@@ -29,7 +29,7 @@ func (s *apiServer) ask(t *testing.T, method, path, body string, want int) strin
 	if body != "" {
 		req.Header.Set("Content-Type", "application/json")
 	}
-	resp, err := (&http.Client{Timeout: time.Minute}).Do(req)
+	resp, err := (&http.Client{Timeout: patience}).Do(req)
 	if err != nil {
 		t.Error(err)
 		return ""
@@ -45,7 +45,7 @@ func (s *apiServer) ask(t *testing.T, method, path, body string, want int) strin
 // follow returns a function that reads events until one of a type arrives, and returns their types and its detail.
 func (s *apiServer) follow(t *testing.T, path string) func(until string) (types string, detail map[string]string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), hung)
 	t.Cleanup(cancel)
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url+path, nil)
 	if err != nil {
@@ -260,7 +260,7 @@ func TestServeNotify(t *testing.T) {
 	defer at.Close()
 	b.extra = append(b.extra, "NOTIFY_SOCKET="+path)
 	api := b.serveAPI("--egress", "none")
-	at.SetReadDeadline(time.Now().Add(time.Minute))
+	at.SetReadDeadline(time.Now().Add(patience))
 	buf := make([]byte, 100)
 	if n, _, err := at.ReadFromUnix(buf); err != nil || string(buf[:n]) != "READY=1" {
 		t.Errorf("%q, %v", buf[:n], err)

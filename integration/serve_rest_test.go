@@ -259,7 +259,7 @@ func (c rest) ports(t *testing.T) {
 	defer dialed.Close()
 	c.exec("web", `(echo 'import socket; s = socket.create_server(("127.0.0.1", 8000)); c, _ = s.accept(); c.sendall(c.recv(9) + b" there"); c.close()' | python3 - >/dev/null 2>&1 &)`)
 	io.WriteString(dialed, "hello")
-	dialed.SetDeadline(time.Now().Add(20 * time.Second))
+	dialed.SetDeadline(time.Now().Add(patience))
 	if got, err := io.ReadAll(dialed); string(got) != "hello there" {
 		t.Errorf("%q %v", got, err)
 	}
@@ -295,7 +295,7 @@ func (c rest) questions(sandbox string) {
 			done <- c.exec(sandbox, `python3 -c 'import socket; socket.create_connection(("`+name+`", 443))' 2>&1 | tail -1`)
 		}()
 		var id string
-		fixture.Poll(20*time.Second, func() bool {
+		fixture.Poll(patience, func() bool {
 			var page struct{ Items []struct{ ID, Name string } }
 			json.Unmarshal([]byte(c.do("GET /v1/egress/questions", "", 200, `"items"`)), &page)
 			for _, q := range page.Items {

@@ -14,7 +14,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"demesne/integration/fixture"
 )
@@ -30,7 +29,7 @@ type runsClient struct {
 // send returns the answer to a request.
 func (c runsClient) send(method, path, body string, header ...string) (*http.Response, string) {
 	c.t.Helper()
-	ctx, cancel := context.WithTimeout(c.t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(c.t.Context(), patience)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, method, c.s.url+path, strings.NewReader(body))
 	if err != nil {
@@ -108,7 +107,7 @@ func command(run map[string]any, i int) map[string]any {
 // events reads the events of a run until one that until accepts, or the end, and returns their types and the last id.
 func (c runsClient) events(id string, last int, until func(kind, data string) bool) (kinds []string, number int) {
 	c.t.Helper()
-	ctx, cancel := context.WithTimeout(c.t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(c.t.Context(), patience)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, "GET", c.s.url+"/mcp/events?run_id="+id, nil)
 	if err != nil {
@@ -422,7 +421,7 @@ func runsNamespaces(b *box, c runsClient) {
 	}
 	// The processes of runs and jobs report what they do.
 	seen := ""
-	reported := fixture.Poll(time.Minute, func() bool {
+	reported := fixture.Poll(patience, func() bool {
 		seen = ""
 		for _, line := range strings.Split(b.demesne("audit", "list").stdout, "\n") {
 			if strings.Contains(line, "execution.started") && strings.Contains(line, " team ") {

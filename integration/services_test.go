@@ -32,7 +32,7 @@ func (b *box) services(list map[string]string) (dir string, flags []string) {
 
 // logged is a service that writes when it starts and when SIGTERM ends it.
 func logged(name string) string {
-	return fmt.Sprintf("echo \"start %[1]s $X\" >>/out/order; echo hello from %[1]s; trap 'echo stop %[1]s >>/out/order; exit' TERM\nwhile :; do sleep 0.05; done\n", name)
+	return fmt.Sprintf("trap 'echo stop %[1]s >>/out/order; exit' TERM; echo \"start %[1]s $X\" >>/out/order; echo hello from %[1]s\nwhile :; do sleep 0.05; done\n", name)
 }
 
 // TestServices starts the scripts and services of a directory in order, waits for a port, keeps a log of each, and stops them in the reverse order.
@@ -73,7 +73,7 @@ func TestServicesRestart(t *testing.T) {
 	in := func(command string, more ...string) result {
 		return b.demesne(append(append(append([]string{"run", "--init=" + dir}, flags...), more...), "--", "/bin/sh", "-c", command)...)
 	}
-	r := in(`until test "$(wc -l </tmp/three)" -ge 4 && grep -q 'signal 9' /tmp/demesne-services/three.log; do sleep 0.05; done; cat /tmp/demesne-services/three.log; head -n 2 /tmp/demesne-services/absent.log; cat /tmp/demesne-services/bare.log`)
+	r := in(`until test "$(wc -l </tmp/three)" -ge 4 && grep -q 'signal 9' /tmp/demesne-services/three.log && test "$(wc -l </tmp/demesne-services/absent.log)" -ge 2; do sleep 0.05; done; head -n 4 /tmp/demesne-services/three.log; head -n 2 /tmp/demesne-services/absent.log; cat /tmp/demesne-services/bare.log`)
 	want := "demesne: exited with 3: starts again after 100ms\ndemesne: exited with 3: starts again after 200ms\ndemesne: exited with 3: starts again after 400ms\n" +
 		"demesne: ended by signal 9: starts again after 800ms\ndemesne: cannot start: starts again after 100ms\ndemesne: cannot start: starts again after 200ms\n"
 	if r.code != 0 || r.stdout != want {

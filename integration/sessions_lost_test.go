@@ -3,8 +3,10 @@ package integration
 import (
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -117,15 +119,19 @@ python3 /root/serve.py %s >/dev/null 2>&1 &`
 	b.must("rm", "plain", "late", "own", "snap")
 }
 
-// freePort returns a loopback address with a port that is not in use.
+// freePort returns a port that no program listens on. The kernel gives it to no socket that does not ask for it, so that nothing takes it
+// before the caller does: these ports begin at 32768.
 func freePort(t testing.TB) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	_, port, _ := net.SplitHostPort(l.Addr().String())
+	var port string
+	eventually(t, "a free port", func() bool {
+		port = strconv.Itoa(20_000 + rand.IntN(12_000))
+		l, err := net.Listen("tcp", "127.0.0.1:"+port)
+		if err == nil {
+			l.Close()
+		}
+		return err == nil
+	})
 	return port
 }
 

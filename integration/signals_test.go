@@ -108,7 +108,7 @@ func TestSignalsSecondInterruptKills(t *testing.T) {
 		if code := cmd.ProcessState.ExitCode(); code != 137 && code != 130 {
 			t.Errorf("exit %d", code)
 		}
-	case <-time.After(time.Minute):
+	case <-time.After(patience):
 		t.Error("still there after the second interrupt")
 	}
 }

@@ -253,8 +253,10 @@ func TestSlurm(t *testing.T) {
 	})
 	t.Run("split", func(t *testing.T) { slurmSplit(t, c) })
 	t.Run("machine", func(t *testing.T) {
-		list := strings.TrimSpace(c.over("1\n2\n3\n", "map", "--on", "slurm", "--background", "-c", `echo "up $0"; sleep 3; echo end`).stdout)
-		id := c.job("--", "sh", "-c", "echo up; sleep 3; echo end")
+		gate := c.mkdir("work/gate")
+		const end = "until [ -e /in/gate/open ]; do sleep 0.1; done; echo end"
+		list := strings.TrimSpace(c.over("1\n2\n3\n", "map", "--on", "slurm", "--background", "--in", gate, "-c", `echo "up $0"; `+end).stdout)
+		id := c.job("--in", gate, "--", "sh", "-c", "echo up; "+end)
 		for _, id := range []string{id, list + "/1", list + "/2", list + "/3"} { // on both machines: each has two processors
 			c.until(id, "up")
 		}
@@ -267,6 +269,7 @@ func TestSlurm(t *testing.T) {
 		c.root("kill", "-KILL", strings.TrimSpace(string(pid)))
 		c.root("scontrol", "update", "NodeName="+first, "State=DOWN", "Reason=failed")
 		eventually(t, "the requeue", func() bool { return c.status(id).Status == "queued" })
+		c.file("work/gate/open", "", 0o644)
 		c.root("scontrol", "update", "JobName="+id, "StartTime=now")
 		c.root("sh", "-c", "scontrol update JobName="+list+" StartTime=now || :") // some of its tasks have run
 		if r := c.demesne("wait", list); r.code != 0 || !strings.HasSuffix(r.stderr, "3 items: 3 succeeded\n") {

@@ -28,7 +28,7 @@ func TestWorker(t *testing.T) {
 	b := newBox(t)
 	b.keepsJobs()
 	cmd := b.command("demesne", "worker", "--count", "2", "--label", "queue=build", "--memory", "256m", "--", "sh", "-c",
-		`echo "start $1"; trap 'sleep 2; echo "end $1"; exit 0' TERM; test "$1" = 2 || exit 3; sleep 600 & wait`, "sh", "{}")
+		`trap 'sleep 2; echo "end $1"; exit 0' TERM; echo "start $1"; test "$1" = 2 || exit 3; sleep 600 & wait`, "sh", "{}")
 	var errs strings.Builder
 	cmd.Stderr = &errs
 	if err := cmd.Start(); err != nil {
@@ -89,7 +89,7 @@ func received(t testing.TB, from <-chan string) string {
 	select {
 	case line := <-from:
 		return line
-	case <-time.After(15 * time.Second):
+	case <-time.After(patience):
 		t.Fatal("the server was sent nothing")
 	}
 	return ""
