@@ -273,7 +273,7 @@ func program(t testing.TB, name string) string {
 	return ""
 }
 
-// eventually polls cond until it is true. After a minute, far longer than it should take, it fails the test.
+// eventually polls cond until it is true. After patience, far longer than it should take, it fails the test.
 func eventually(t testing.TB, what string, cond func() bool) {
 	t.Helper()
 	if fixture.Poll(patience, cond) {

@@ -25,14 +25,13 @@ func lookAround() around {
 	return around{mounts: mountPoints(), nets: names("/sys/class/net"), groups: controlGroups()}
 }
 
-// checkLeaks reports what demesne left behind. It waits up to a minute, because the reaper runs after the caller
-// has its answer. State outside the box that vanishes between two looks belongs to other users of a busy machine,
-// and is not reported.
+// checkLeaks reports what demesne left behind. It waits, because the reaper runs after the caller has its answer. State
+// outside the box that vanishes between two looks belongs to other users of a busy machine, and is not reported.
 func (b *box) checkLeaks() {
 	b.Helper()
-	end := time.Now().Add(time.Minute)
+	end := time.Now().Add(patience)
 	var left []string
-	fixture.Poll(time.Minute, func() bool { left = b.leaks(); return len(left) == 0 })
+	fixture.Poll(patience, func() bool { left = b.leaks(); return len(left) == 0 })
 	outside := b.outside()
 	fixture.Poll(time.Until(end), func() bool {
 		if len(outside) > 0 {
