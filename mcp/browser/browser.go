@@ -88,8 +88,8 @@ func (o *browser) end() {
 	}
 }
 
-// take returns the browser of a sandbox for one call, which leaves it at its end. It forgets those that no call has and whose servers
-// have ended, such as those of removed sandboxes.
+// take returns the browser of a sandbox for one call, which leaves it at its end. It forgets browsers that no call has and whose servers
+// have ended, as in removed sandboxes.
 func (b *Browsers) take(id string) *browser {
 	b.mu.Lock()
 	defer b.mu.Unlock()
