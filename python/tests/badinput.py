@@ -73,7 +73,7 @@ class State:
         """Waits until all processes and those of before have ended and their files are gone. Removes the directory."""
         assert self.demesne("ls", "-q") == ""
         self.demesne("gc")
-        end, quiet = time.monotonic() + 60, 0
+        end, quiet = time.monotonic() + 300, 0
         while quiet < 3:  # a process that starts another one and ends may be missed once
             alive, files = self.processes() | (before & self.all().keys()), self.files()
             quiet = 0 if alive or files else quiet + 1

@@ -11,7 +11,7 @@ import pytest
 from e2b import AsyncSandbox, Sandbox
 
 
-def until(what, found, seconds=30):
+def until(what, found, seconds=300):
     """Waits until found() is true."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:

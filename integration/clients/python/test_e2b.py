@@ -119,8 +119,9 @@ def test_pause_without_memory(create):
 
 
 def test_auto_pause(create):
-    s = create(timeout=1, lifecycle={"on_timeout": {"action": "pause", "mode": "filesystem"}})
+    s = create(timeout=600, lifecycle={"on_timeout": {"action": "pause", "mode": "filesystem"}})
     s.commands.run("sleep 1000", background=True)
+    s.set_timeout(1)
     until("the pause", lambda: s.get_info().state == SandboxState.PAUSED)
     s.connect(timeout=60)
     assert s.commands.list() == []
