@@ -39,9 +39,11 @@ RUN --mount=type=cache,target=/c,id=users,uid=1000,gid=50 echo mine >> /c/n; cat
 // TestBuildCacheSharing checks that two steps share a cache, have one each, or wait for each other, as they ask.
 func TestBuildCacheSharing(t *testing.T) {
 	s := newSite(t, newGallery(t))
-	const step = "RUN --mount=type=cache,id=%,target=/c,sharing=% touch /c/$NAME; sleep 2; ls /c | wc -l > /seen-$NAME; sleep 1; rm /c/$NAME\n"
+	// Steps that share wait for each other's file, and the others for two seconds.
+	const step = "RUN --mount=type=cache,id=%,target=/c,sharing=% touch /c/$NAME; i=0; until [ $(ls /c | wc -l) = 2 ] || [ $i = LOOKS ]; do sleep 0.1; i=$((i+1)); done; " +
+		"ls /c | wc -l > /seen-$NAME; test % = shared || rm /c/$NAME\n"
 	for sharing, want := range map[string]string{"shared": "2\n2\n", "private": "1\n1\n", "locked": "1\n1\n"} {
-		line := strings.ReplaceAll(step, "%", sharing)
+		line := strings.NewReplacer("%", sharing, "LOOKS", map[bool]string{true: "3000", false: "20"}[sharing == "shared"]).Replace(step)
 		s.build("FROM local/bb AS a\nENV NAME=a\n"+line+"FROM local/bb AS b\nENV NAME=b\n"+line+
 			"FROM local/bb\nCOPY --from=a /seen-a /\nCOPY --from=b /seen-b /\n", "-t", "local/app")
 		s.see(t, "cat /seen-a /seen-b", want)
