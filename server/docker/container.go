@@ -237,14 +237,14 @@ const portTries = 16
 
 // ensured is ensure. c.making is held.
 func (s *server) ensured(ctx context.Context, c *container) (sb *session.Sandbox, err error) {
-	if c.sandbox != nil {
-		return c.sandbox, nil
-	}
 	c.mu.Lock()
 	gone := c.gone
 	c.mu.Unlock()
 	if gone {
 		return nil, fail(http.StatusNotFound, "No such container: %s", c.id)
+	}
+	if c.sandbox != nil {
+		return c.sandbox, nil
 	}
 	for range portTries {
 		o := c.create

@@ -191,8 +191,10 @@ func (s *server) pruneNone(w http.ResponseWriter, _ *http.Request) error {
 	return answer(w, http.StatusOK, map[string]any{"ImagesDeleted": []any{}, "CachesDeleted": []any{}, "SpaceReclaimed": 0})
 }
 
-// dropBuilt removes the images that clients built.
+// dropBuilt removes the images that clients built. It waits for a build that is ending, which may add one.
 func (s *server) dropBuilt() {
+	s.building.Lock()
+	defer s.building.Unlock()
 	for _, own := range s.owned {
 		ref, err := imageref.Parse(own)
 		if err == nil {

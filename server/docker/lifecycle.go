@@ -1,6 +1,7 @@
 package docker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -43,18 +44,13 @@ func (s *server) start(ctx context.Context, c *container) (started bool, err err
 	}
 	p := c.current()
 	c.out.open()
-	over := make(chan error, 1)
 	go func() {
 		res, err := s.session.Exec(s.ctx, sb.ID, session.RunOptions{
 			Command: runner.Command{Argv: c.argv, Env: c.env(), Dir: c.dir(), Alone: true}, Streams: p,
 		}, session.Callbacks{})
-		over <- err
 		s.ended(c, p, res, err)
 	}()
-	select {
-	case <-p.started:
-	case err := <-over:
-		<-p.done
+	if err := p.begun(); err != nil {
 		return false, c.startError(err)
 	}
 	c.mu.Lock()
@@ -71,9 +67,6 @@ func (s *server) start(ctx context.Context, c *container) (started bool, err err
 
 // startError says in Docker's words why a command did not start: clients read the exit code from them.
 func (c *container) startError(err error) error {
-	if err == nil {
-		err = errors.New("it ended at once")
-	}
 	text := err.Error()
 	if statusOf(err) == http.StatusBadRequest && len(c.argv) > 0 {
 		switch {
@@ -102,11 +95,9 @@ func (s *server) ended(c *container, p *run, res *session.RunResult, err error) 
 	}
 	if err != nil {
 		c.state.err = err.Error()
-		select {
-		case <-p.started:
-		default:
-			c.state.status = created
-		}
+	}
+	if !p.hasStarted() {
+		c.state.status, p.failed = created, cmp.Or(err, errNotRunning)
 	}
 	c.mu.Unlock()
 	c.out.end()
@@ -122,18 +113,19 @@ func (s *server) ended(c *container, p *run, res *session.RunResult, err error) 
 const grace = 10 * time.Second
 
 func (s *server) stopContainer(w http.ResponseWriter, r *http.Request, c *container) error {
-	if c.snap().status != running {
+	p := c.live()
+	if p == nil {
 		w.WriteHeader(http.StatusNotModified)
 		return nil
 	}
-	if err := s.stop(r, c); err != nil {
+	if err := s.stop(r, c, p); err != nil {
 		return err
 	}
 	return done(w)
 }
 
 // stop asks the command to end, and kills it after the grace period.
-func (s *server) stop(r *http.Request, c *container) error {
+func (s *server) stop(r *http.Request, c *container, p *run) error {
 	wait := grace
 	if t := c.body.StopTimeout; t != nil {
 		wait = time.Duration(*t) * time.Second
@@ -145,7 +137,6 @@ func (s *server) stop(r *http.Request, c *container) error {
 	if err != nil {
 		return err
 	}
-	p := c.current()
 	p.signal(sig)
 	var late <-chan time.Time
 	if wait >= 0 {
@@ -176,8 +167,8 @@ func signalOf(s string) (syscall.Signal, error) {
 }
 
 func (s *server) restartContainer(w http.ResponseWriter, r *http.Request, c *container) error {
-	if c.snap().status == running {
-		if err := s.stop(r, c); err != nil {
+	if p := c.live(); p != nil {
+		if err := s.stop(r, c, p); err != nil {
 			return err
 		}
 	}
@@ -192,10 +183,10 @@ func (s *server) killContainer(w http.ResponseWriter, r *http.Request, c *contai
 	if err != nil {
 		return err
 	}
-	if c.snap().status != running {
+	p := c.live()
+	if p == nil {
 		return fail(http.StatusConflict, "Cannot kill container: %s: container is not running", c.id)
 	}
-	p := c.current()
 	if err := p.signal(sig); err != nil {
 		return err
 	}
@@ -330,10 +321,9 @@ func (s *server) remove(c *container, volumes bool) error {
 		return nil
 	}
 	c.gone = true
-	p, status := c.next, c.state.status
 	c.mu.Unlock()
 	err := s.endSandbox(c)
-	if status == running {
+	if p := c.live(); p != nil { // after endSandbox, which waits for a start
 		<-p.done
 	}
 	c.out.end()

@@ -94,8 +94,30 @@ type state struct {
 // run is one run of a container's command.
 type run struct {
 	*process
-	done chan struct{} // closed when the command has ended
-	code int
+	done   chan struct{} // closed when the command has ended
+	code   int
+	failed error // why it did not start
+}
+
+func (r *run) hasStarted() bool {
+	select {
+	case <-r.started:
+		return true
+	default:
+		return false
+	}
+}
+
+// begun waits until the command runs, and returns why it does not. A short one may have ended by then.
+func (r *run) begun() error {
+	select {
+	case <-r.started:
+	case <-r.done:
+	}
+	if r.hasStarted() {
+		return nil
+	}
+	return r.failed
 }
 
 // The states of a container.
@@ -123,6 +145,16 @@ func (c *container) snap() state {
 func (c *container) current() *run {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	return c.next
+}
+
+// live returns the run that goes on, or nil. Between a look at the state and a call of current it may end.
+func (c *container) live() *run {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.state.status != running {
+		return nil
+	}
 	return c.next
 }
 
