@@ -76,6 +76,8 @@ func (p *process) follow(ctx context.Context, r *reader, send func(*envd.Process
 		case <-idle:
 			ev = &envd.ProcessEvent{Event: &envd.ProcessEvent_Keepalive{Keepalive: &envd.ProcessEvent_KeepAlive{}}}
 		case ev, ok = <-r.events:
+		case <-r.gone:
+			ok = false
 		}
 		switch {
 		case ctx.Err() != nil: // first: the time limit ends the process too

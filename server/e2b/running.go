@@ -52,7 +52,7 @@ type process struct {
 // reader receives the events of a process.
 type reader struct {
 	events chan *envd.ProcessEvent // closed after the end
-	gone   chan struct{}           // closed when the reader leaves
+	gone   chan struct{}           // closed when the reader leaves, or is left behind
 	once   sync.Once
 }
 
@@ -92,7 +92,7 @@ func (p *process) publish(ev *envd.ProcessEvent) {
 			p.drop(r)
 		case <-late.C:
 			p.drop(r)
-			close(r.events) // its stream fails: it lacks an end
+			r.leave() // its stream fails: it lacks an end. The other stream may be sending to events
 		}
 		late.Stop()
 	}
