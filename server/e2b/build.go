@@ -227,7 +227,9 @@ func (s *builds) templateBuild(w http.ResponseWriter, r *http.Request) error {
 	}
 	b.mu.Lock()
 	again := b.status != "waiting"
-	b.status, b.start = "building", cmp.Or(q.startup(), s.store.startup(q.FromTemplate))
+	if !again {
+		b.status, b.start = "building", cmp.Or(q.startup(), s.store.startup(q.FromTemplate))
+	}
 	b.mu.Unlock()
 	if again {
 		return refusal{http.StatusConflict, "the build has begun"}
@@ -377,7 +379,6 @@ func (s *builds) templateStatus(w http.ResponseWriter, r *http.Request) error {
 	}
 	from, _ := strconv.Atoi(r.URL.Query().Get("logsOffset"))
 	b.mu.Lock()
-	defer b.mu.Unlock()
 	a := map[string]any{
 		"templateID": b.template.ID, "buildID": b.id, "status": b.status, "logs": []string{},
 		"logEntries": append([]buildLog{}, b.logs[min(max(from, 0), len(b.logs)):]...),
@@ -385,6 +386,7 @@ func (s *builds) templateStatus(w http.ResponseWriter, r *http.Request) error {
 	if b.status == "error" {
 		a["reason"] = b.reason
 	}
+	b.mu.Unlock() // a client that does not read would stop the build
 	return answer(w, http.StatusOK, a)
 }
 

@@ -16,6 +16,7 @@ const (
 	creating = "creating"
 	running  = "running"
 	paused   = "paused"
+	ended    = "ended" // removed; no record has it
 )
 
 // record is the server's record of a sandbox, in addition to the runner's own. It is one file, which is replaced at once.

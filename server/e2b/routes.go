@@ -153,7 +153,7 @@ func (s *Server) serveSandbox(w http.ResponseWriter, r *http.Request, id string,
 		return
 	}
 	if !e.running() {
-		if _, err := e.resume(r.Context(), defaultTimeout*time.Second); err != nil {
+		if _, err := e.resume(r.Context(), defaultTimeout*time.Second, false); err != nil {
 			fail(w, err)
 			return
 		}

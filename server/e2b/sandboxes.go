@@ -262,13 +262,7 @@ func (s *Server) connect(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if q.Memory != nil && !*q.Memory && e.state() == paused && !e.snap().Cold { // a cold start of what kept its processes
-		if err := s.opts.Backend.Stop(r.Context(), e.rec.name()); err != nil {
-			return err
-		}
-		e.change(func(r *record) { r.Cold = true })
-	}
-	was, err := e.resume(r.Context(), d)
+	was, err := e.resume(r.Context(), d, q.Memory != nil && !*q.Memory)
 	if err != nil {
 		return err
 	}

@@ -59,12 +59,15 @@ func (noVault) Remove(string) error          { return errNoVault }
 // value returns the value of the secret with a name.
 func (s *secrets) value(name string) (string, error) {
 	s.mu.Lock()
-	one := s.find(name)
+	id := ""
+	if one := s.find(name); one != nil {
+		id = one.ID
+	}
 	s.mu.Unlock()
-	if one == nil {
+	if id == "" {
 		return "", fmt.Errorf("%w: secret %q was not found", session.ErrInvalid, name)
 	}
-	value, err := s.vault.Value(one.ID)
+	value, err := s.vault.Value(id)
 	if err != nil {
 		err = fmt.Errorf("read secret %q: %w", name, err)
 	}

@@ -82,8 +82,9 @@ func (e *entry) beginAgain() {
 	}
 }
 
-// resume resumes a paused sandbox for at least that time, and reports whether it was paused. A running one is extended.
-func (e *entry) resume(ctx context.Context, d time.Duration) (was bool, err error) {
+// resume resumes a paused sandbox for at least that time, and reports whether it was paused. With cold it ends the processes that
+// were kept, and starts the sandbox. A running one is extended.
+func (e *entry) resume(ctx context.Context, d time.Duration, cold bool) (was bool, err error) {
 	again := false
 	defer func() {
 		if again { // the sandbox can be removed meanwhile
@@ -97,6 +98,13 @@ func (e *entry) resume(ctx context.Context, d time.Duration) (was bool, err erro
 	}
 	rec := e.snap()
 	was = rec.State == paused
+	if was && cold && !rec.Cold {
+		if err := e.store.backend.Stop(ctx, rec.name()); err != nil {
+			return true, err
+		}
+		rec.Cold = true
+		e.change(func(r *record) { r.Cold = true })
+	}
 	if was {
 		if err := e.wake(ctx); err != nil {
 			return true, err

@@ -294,12 +294,11 @@ func (e *entry) remove(ctx context.Context) (bool, error) {
 	if err := e.end(ctx); err != nil {
 		return false, err
 	}
-	s.records.Remove(e.rec.ID)
 	e.mu.Lock()
-	if e.stop != nil {
-		e.stop()
-	}
+	e.rec.State = ended
+	s.records.Remove(e.rec.ID)
 	e.mu.Unlock()
+	e.arm()
 	e.contexts.close()
 	return true, nil
 }
@@ -329,10 +328,13 @@ func (e *entry) removed() bool {
 // save writes the record. e.mu need not be held by its only user.
 func (e *entry) save() error { return e.store.records.Put(e.rec.ID, &e.rec) }
 
-// change changes the record with f, and writes it.
+// change changes the record with f, and writes it. A removed sandbox has none.
 func (e *entry) change(f func(*record)) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if e.rec.State == ended {
+		return session.ErrNotFound
+	}
 	f(&e.rec)
 	return e.save()
 }
