@@ -16,17 +16,17 @@ type given struct {
 // maxGiven bounds the sandboxes that are remembered.
 const maxGiven = 10_000
 
+// remember records the secrets of a new sandbox. One of the same name may have been removed, and had others.
 func (g *given) remember(secrets []string, sandboxes ...string) {
-	if len(secrets) == 0 {
-		return
-	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.names == nil || len(g.names) >= maxGiven {
 		g.names = map[string][]string{}
 	}
 	for _, s := range sandboxes {
-		g.names[s] = secrets
+		if delete(g.names, s); len(secrets) > 0 {
+			g.names[s] = secrets
+		}
 	}
 }
 
