@@ -123,12 +123,15 @@ func (g *gate) release(number int64, used amount) bool {
 
 // drop ends the reservation of a request that was not forwarded, now or as soon as it is made.
 func (g *gate) drop(number int64) {
-	if g.release(number, amount{}) {
-		return
-	}
 	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.dropped[number] = true
+	r, made := g.held[number]
+	if delete(g.held, number); !made {
+		g.dropped[number] = true
+	}
+	g.mu.Unlock()
+	if made {
+		g.node.budget.settle(r.amount, amount{})
+	}
 }
 
 // forget charges the reservations of a proxy that has ended: its requests get no record any more. over ends the gate.
