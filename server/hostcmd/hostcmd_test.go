@@ -395,3 +395,37 @@ func (b *blanker) Close() error {
 	_, err := io.WriteString(b.w, strings.ReplaceAll(string(b.b), b.secret, strings.Repeat("*", len(b.secret))))
 	return err
 }
+
+// TestOwn checks that a store that another process tidies leaves a new owner its file.
+func TestOwn(t *testing.T) {
+	s, err := OpenStore(t.TempDir() + "/host")
+	if err != nil {
+		t.Fatal(err)
+	}
+	over, tidied := make(chan bool), make(chan bool)
+	go func() {
+		defer close(tidied)
+		for {
+			select {
+			case <-over:
+				return
+			default:
+				s.tidy()
+			}
+		}
+	}()
+	for range 500 {
+		name, alive, err := s.own()
+		if err != nil {
+			t.Errorf("own: %v", err)
+			break
+		}
+		if !s.alive(name) {
+			t.Errorf("%s was removed", name)
+			break
+		}
+		alive.Close()
+	}
+	close(over)
+	<-tidied
+}

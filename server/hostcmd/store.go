@@ -88,8 +88,14 @@ func OpenStore(dir string) (*Store, error) {
 
 func (s *Store) owners() string { return filepath.Join(s.dir, "owners") }
 
-// own makes this process an owner of requests, until the file is closed.
+// own makes this process an owner of requests, until the file is closed. Without the lock, tidy of another process could find the
+// file before it is locked.
 func (s *Store) own() (name string, alive *os.File, err error) {
+	lock, err := s.lock()
+	if err != nil {
+		return "", nil, err
+	}
+	defer lock.Close()
 	name = strings.ToLower(rand.Text()[:16])
 	alive, err = flock.TryOpen(filepath.Join(s.owners(), name), os.O_RDWR|os.O_CREATE, flock.Exclusive)
 	return name, alive, err
