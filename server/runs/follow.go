@@ -25,8 +25,11 @@ type feed struct {
 	over bool
 	news chan struct{} // closed when there is more
 
-	seen int64 // bytes of the log that an earlier server has observed
+	seen int64 // bytes of the log that an earlier server has observed, or unobserved
 }
+
+// unobserved is in place of the bytes for a run that had ended before the feed began.
+const unobserved = math.MaxInt64
 
 // line is an event as it is sent.
 type line struct {
@@ -123,7 +126,9 @@ func (s *Store) read(job string, r *Request, f *feed) {
 			e := lost(j)
 			data, _ := json.Marshal(e.Data)
 			f.add([]line{{kind: e.Kind, data: data}}, true)
-			s.observe(r, e)
+			if f.seen != unobserved {
+				s.observe(r, e)
+			}
 			return
 		}
 		time.Sleep(pause)

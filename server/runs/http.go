@@ -94,6 +94,9 @@ func (s *Store) serveEvents(w http.ResponseWriter, r *http.Request) {
 		to.Send("", "error", fmt.Appendf(nil, `{"error":%q}`, ErrUnknown.Error()))
 		return
 	}
+	if j.Status.Over() {
+		j.Stdout = unobserved
+	}
 	f := s.feed(j.ID, q, j.Stdout)
 	if j.Status.Over() {
 		f.whole(r.Context())

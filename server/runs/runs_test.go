@@ -125,8 +125,19 @@ func TestStore(t *testing.T) {
 			t.Errorf("%q: %v", id, err)
 		}
 	}
-	if run := start(t, s, "a", "die"); run.State != Failed || run.Error == "" || run.Commands[0].Status != waiting {
+	run = start(t, s, "a", "die")
+	if run.State != Failed || run.Error == "" || run.Commands[0].Status != waiting {
 		t.Errorf("%+v", run)
+	}
+	for k := Kind(""); !k.over(); k = <-seen {
+	}
+	for range 2 { // a client that asks for its events does not end it again
+		r := httptest.NewRequest("GET", EventsURL(run.ID), nil)
+		s.serveEvents(httptest.NewRecorder(), r.WithContext(server.WithCaller(r.Context(), server.Caller{Namespace: "team"})))
+	}
+	start(t, s, "a", "one")
+	if k := <-seen; k != runStarted {
+		t.Errorf("after the end: %s", k)
 	}
 	stays := start(t, s, "a", "stay")
 	for range 2 {
