@@ -90,11 +90,11 @@ func (c *collector) Abandon() {
 
 // Carry kills the command if ctx ends first, and then returns the cause.
 func (c *collector) Carry(ctx context.Context, p Process, kill func()) (*runner.Result, error) {
-	c.release() // the command has its own descriptors now
-	if c.feed != nil {
+	c.release()                      // the command has its own descriptors now
+	if feed := c.feed; feed != nil { // Open may replace it, for a further command
 		go func() {
-			io.WriteString(c.feed, c.stdin)
-			c.feed.Close()
+			io.WriteString(feed, c.stdin)
+			feed.Close()
 		}()
 	}
 	defer context.AfterFunc(ctx, kill)()

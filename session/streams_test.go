@@ -2,11 +2,14 @@ package session
 
 import (
 	"bytes"
+	"context"
 	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"demesne/runner"
 )
@@ -176,4 +179,43 @@ func TestUndo(t *testing.T) {
 			t.Errorf("used %v: %v", used, err)
 		}
 	}
+}
+
+// TestFurtherInput checks that a command which ends before it reads its input does not end the next command's.
+func TestFurtherInput(t *testing.T) {
+	text := strings.Repeat("x", 1<<20)
+	c := &collector{stdin: text, out: newStream(64), errs: newStream(64)}
+	for n := range 40 {
+		var cmd runner.Command
+		if err := c.Open(&cmd); err != nil {
+			t.Fatal(err)
+		}
+		fd, err := unix.Dup(int(cmd.Stdin.Fd()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		in := os.NewFile(uintptr(fd), "stdin")
+		p := reading{from: in}
+		if n%2 == 1 {
+			p.bytes = len(text)
+		}
+		if _, err := c.Carry(t.Context(), p, func() {}); err != nil {
+			t.Fatalf("command %d: %v", n, err)
+		}
+		in.Close()
+	}
+}
+
+// reading is a Process that ends when it has read some bytes.
+type reading struct {
+	ended
+	from  io.Reader
+	bytes int
+}
+
+func (r reading) Wait(ctx context.Context) (*runner.Result, error) {
+	if _, err := io.CopyN(io.Discard, r.from, int64(r.bytes)); err != nil {
+		return nil, err
+	}
+	return r.ended.Wait(ctx)
 }
