@@ -142,10 +142,17 @@ func TestRoundsState(t *testing.T) {
 func TestRoundsCancelled(t *testing.T) {
 	e := &curious{names: 1}
 	e.hold = make(chan struct{})
-	cs, _ := rounds(t, e)
+	cs, s := rounds(t, e)
 	r := again(t, cs, "sandbox_script", nil, "")
 	ctx, cancel := context.WithCancel(t.Context())
-	time.AfterFunc(10*time.Millisecond, cancel)
+	go func() {
+		for waits := true; waits; time.Sleep(time.Millisecond) { // until the round has begun
+			s.parked.mu.Lock()
+			waits = len(s.parked.talks) > 0
+			s.parked.mu.Unlock()
+		}
+		cancel()
+	}()
 	if _, err := cs.CallTool(ctx, &sdk.CallToolParams{Name: "sandbox_script", RequestState: r.RequestState}); err == nil {
 		t.Error("answered")
 	}
@@ -199,7 +206,7 @@ func TestRoundsProgress(t *testing.T) {
 			}
 		},
 	}, severalRounds)
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	call := func(token string, state string, answers sdk.InputResponseMap) *sdk.CallToolResult {
 		p := &sdk.CallToolParams{Name: "sandbox_script", Arguments: json.RawMessage(`{"command":"x","allowed_domains":["a.test"]}`)}

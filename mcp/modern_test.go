@@ -95,7 +95,7 @@ func TestListsNeverChange(t *testing.T) {
 	go s.ServeStdio(t.Context(), in, out)
 	go io.WriteString(feed, modern("1", "server/discover", "")+listen)
 	defer feed.Close()
-	time.AfterFunc(5*time.Second, func() { out.CloseWithError(errors.New("not answered")) })
+	time.AfterFunc(time.Minute, func() { out.CloseWithError(errors.New("not answered")) })
 	lines := bufio.NewScanner(from)
 	for lines.Scan() && !strings.Contains(lines.Text(), `"id":"listen","result"`) {
 		if strings.Contains(lines.Text(), "listChanged") {

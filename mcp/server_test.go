@@ -464,7 +464,12 @@ func TestCancelled(t *testing.T) {
 	s, _ := serverFor(t, d)
 	cs := client(t, s, nil)
 	ctx, cancel := context.WithCancel(t.Context())
-	time.AfterFunc(10*time.Millisecond, cancel)
+	go func() {
+		for len(d.seen()) == 0 {
+			time.Sleep(time.Millisecond)
+		}
+		cancel()
+	}()
 	if _, err := cs.CallTool(ctx, &sdk.CallToolParams{Name: "sandbox_script", Arguments: json.RawMessage(`{"command":"x"}`)}); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled call: %v", err)
 	}

@@ -183,7 +183,7 @@ func TestStarts(t *testing.T) {
 			t.Errorf("%q %v", text, err)
 		}
 		for began := time.Now(); running(); time.Sleep(5 * time.Millisecond) {
-			if time.Since(began) > 10*time.Second {
+			if time.Since(began) > time.Minute {
 				t.Fatal("the idle server still runs")
 			}
 		}
@@ -217,7 +217,7 @@ func TestProgressPasses(t *testing.T) {
 		if m != "half" {
 			t.Errorf("%q", m)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Error("no progress")
 	}
 }
