@@ -243,7 +243,7 @@ func TestSlowOutputs(t *testing.T) {
 	answers, answer, _ := os.Pipe()
 	outputs, output, _ := os.Pipe()
 	_, requests, _ := os.Pipe()
-	const still, pieces = 800 * time.Millisecond, 6
+	const still, pieces = 2 * time.Second, 6
 	c := newLines(requests, answers, mark("key"), [2]*os.File{outputs, nil}, func([]byte) {}, still)
 	defer c.Close()
 	say := func(typ, metadata string) {
@@ -264,7 +264,7 @@ func TestSlowOutputs(t *testing.T) {
 			fmt.Fprintf(output, "%s%08x", mark("key"), 1)
 			continue
 		}
-		time.Sleep(still / 4) // what is tested: pieces that come slowly, but in time
+		time.Sleep(still / 5) // what is tested: pieces that come slowly, but in time
 		output.WriteString("piece\n")
 	}
 	if said != "status "+strings.Repeat("stream ", pieces)+"execute_reply " {

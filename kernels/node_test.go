@@ -102,7 +102,7 @@ func TestNodeInterrupt(t *testing.T) {
 		"require('child_process').execSync('sleep 100')",
 		"({toHtml() { for (;;) {} }})",
 	} {
-		r, err := k.Execute(t.Context(), kernels.Execution{Code: "x++;" + code, Timeout: 300 * time.Millisecond})
+		r, err := k.Execute(t.Context(), kernels.Execution{Code: "x++;" + code, Timeout: time.Second})
 		if err != nil || !r.TimedOut || r.Error == nil || r.Value != nil {
 			t.Errorf("%s: %+v %q, %v; %s", code, r, tell(r), err, k.Said())
 		}

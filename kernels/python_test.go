@@ -99,7 +99,7 @@ func TestPythonShellLines(t *testing.T) {
 // TestPythonSwallows interrupts code that catches two interrupts.
 func TestPythonSwallows(t *testing.T) {
 	k := startDriver(t, "python")
-	r, err := k.Execute(t.Context(), kernels.Execution{Timeout: 200 * time.Millisecond, Code: `import time
+	r, err := k.Execute(t.Context(), kernels.Execution{Timeout: time.Second, Code: `import time
 caught = 0
 while caught < 2:
     try: time.sleep(100)
@@ -109,7 +109,7 @@ time.sleep(100)`})
 		t.Errorf("%+v, %v", r, err)
 	}
 	execute(t, k, "import asyncio")
-	r, err = k.Execute(t.Context(), kernels.Execution{Timeout: 500 * time.Millisecond, Code: `async def wait():
+	r, err = k.Execute(t.Context(), kernels.Execution{Timeout: time.Second, Code: `async def wait():
     try: await asyncio.sleep(100)
     finally: print('ended')
 await wait()`})

@@ -131,7 +131,7 @@ func converse(t *testing.T, s *code.Session, c conversation) {
 	}
 	ask(t, k, c)
 	run(c.set)
-	if r, err := s.Execute(t.Context(), kernels.Execution{Code: c.wait, Timeout: 500 * time.Millisecond}); err != nil || !r.TimedOut {
+	if r, err := s.Execute(t.Context(), kernels.Execution{Code: c.wait, Timeout: 2 * time.Second}); err != nil || !r.TimedOut {
 		t.Errorf("timeout: %+v, %v", r, err)
 	}
 	if r := run(c.get); value(r) != c.isSet {

@@ -221,7 +221,7 @@ func TestDeathIdle(t *testing.T) {
 func TestStuck(t *testing.T) {
 	d := newDesk(t)
 	s := d.start(options(t, "python"))
-	_, err := s.Execute(t.Context(), kernels.Execution{Code: "import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: time.sleep(1)", Timeout: 200 * time.Millisecond})
+	_, err := s.Execute(t.Context(), kernels.Execution{Code: "import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: time.sleep(1)", Timeout: 2 * time.Second})
 	if err == nil || !strings.HasPrefix(err.Error(), "CONTAINER_DIED: timed out") {
 		t.Errorf("%v", err)
 	}
