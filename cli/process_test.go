@@ -191,10 +191,7 @@ func TestPullInterrupted(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		for range 1000 {
-			if fsutil.Exists(filepath.Join(dir, "pulling")) {
-				break
-			}
+		for end := time.Now().Add(time.Minute); !fsutil.Exists(filepath.Join(dir, "pulling")) && time.Now().Before(end); {
 			time.Sleep(5 * time.Millisecond)
 		}
 		cmd.Process.Signal(unix.SIGINT)

@@ -308,7 +308,7 @@ func TestHalfClosedRequest(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	l.(*net.TCPListener).SetDeadline(time.Now().Add(20 * time.Second))
+	l.(*net.TCPListener).SetDeadline(time.Now().Add(time.Minute))
 	r := newRig(t, Config{Policy: allow(t, "good.test")}, "good.test")
 	ask := func() (c, up net.Conn) {
 		c = r.dial(r.addr)
@@ -332,7 +332,7 @@ func TestHalfClosedRequest(t *testing.T) {
 	_, up = ask()
 	defer up.Close()
 	r.proxy.Close()
-	up.SetReadDeadline(time.Now().Add(10 * time.Second))
+	up.SetReadDeadline(time.Now().Add(time.Minute))
 	if n, err := up.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("the request has not ended: %d, %v", n, err)
 	}

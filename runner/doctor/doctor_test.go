@@ -167,9 +167,11 @@ func TestNothingChanges(t *testing.T) {
 	alone := start{ids: 1, shell: "mount --make-rprivate /"}
 	asRootAndUser(t, alone, func(t *testing.T) {
 		e := Env{UIDMap: oneID(), GIDMap: oneID(), Dir: t.TempDir(), RunDir: runDir(t)}
-		Run(t.Context(), e)                // the runtime opens the descriptors it keeps
-		time.Sleep(100 * time.Millisecond) // the disposable threads end
+		Run(t.Context(), e) // the runtime opens the descriptors it keeps
 		before := state(t)
+		for end := time.Now().Add(time.Minute); strings.Count(before, "thread: ") > 1 && time.Now().Before(end); before = state(t) {
+			time.Sleep(10 * time.Millisecond) // the disposable threads end
+		}
 		for range 5 {
 			Run(t.Context(), e)
 		}
@@ -194,7 +196,7 @@ func state(t *testing.T) string {
 	}
 	for _, task := range tasks {
 		at := "/proc/self/task/" + task.Name()
-		one := ""
+		one := "thread: "
 		for _, ns := range []string{"user", "mnt", "net", "pid", "uts"} {
 			link, _ := os.Readlink(at + "/ns/" + ns)
 			one += link + " "

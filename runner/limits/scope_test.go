@@ -107,7 +107,7 @@ func TestScope(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			startBus(t, c.m)
-			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 			defer cancel()
 			err := startScope(ctx, "demesne-x.scope", 1, 2)
 			if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
