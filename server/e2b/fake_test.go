@@ -119,6 +119,8 @@ func (f *fake) Remove(_ context.Context, name string) error {
 func (f *fake) change(name string, to runner.State) error {
 	s, err := f.find(name)
 	if err == nil {
+		f.mu.Lock()
+		defer f.mu.Unlock()
 		s.state = to
 	}
 	return err
