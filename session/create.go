@@ -129,12 +129,11 @@ func (s *Service) prepare(ctx context.Context, c CreateOptions, cb Callbacks) (_
 			st.undo()
 		}
 	}()
-	reserve := c.Spec.Lifetime == runner.Persistent
-	if reserve && c.Image.Stored() {
-		if err = s.quota.reserve(ctx, &s.conn, s.egress.likely(c.Egress), st); err != nil {
+	placed := c.Spec.Lifetime == runner.Persistent && c.Image.Stored()
+	if placed {
+		if err = s.place(ctx, c, st, cb); err != nil {
 			return nil, err
 		}
-		reserve = false
 	}
 	began := time.Now()
 	st.root, err = findRoot(ctx, s.opts.Images, c.Image, wanted{c.Pull, c.Platform}, cb.image(c.Image))
@@ -155,16 +154,11 @@ func (s *Service) prepare(ctx context.Context, c CreateOptions, cb Callbacks) (_
 		st.spec.Defaults = c.Spec.Defaults
 	}
 	connected := make(chan error, 1)
-	go func() {
-		if reserve {
-			connected <- s.quota.reserve(ctx, &s.conn, s.egress.likely(c.Egress), st)
-			return
-		}
-		began := time.Now()
-		_, _, err := s.conn.get(ctx, s.egress.likely(c.Egress))
-		cb.since("connect", began)
-		connected <- err
-	}()
+	if placed {
+		connected <- nil
+	} else {
+		go func() { connected <- s.place(ctx, c, st, cb) }()
+	}
 	if cb.Ready != nil {
 		cb.Ready()
 	}
@@ -188,6 +182,18 @@ func (s *Service) prepare(ctx context.Context, c CreateOptions, cb Callbacks) (_
 		st.spec.Rootfs.Aside = true
 	}
 	return st, err
+}
+
+// place connects to the runner, and reserves a place for a persistent sandbox.
+func (s *Service) place(ctx context.Context, c CreateOptions, st *pending, cb Callbacks) error {
+	network := s.egress.likely(c.Egress)
+	if c.Spec.Lifetime == runner.Persistent {
+		return s.quota.reserve(ctx, &s.conn, network, st)
+	}
+	began := time.Now()
+	_, _, err := s.conn.get(ctx, network)
+	cb.since("connect", began)
+	return err
 }
 
 // makeDirs checks the workspace, and makes /out.

@@ -44,7 +44,7 @@ func (r Ref) Digest() oci.Digest {
 	return oci.Digest(d)
 }
 
-// Stored reports whether images of the reference's kind are kept in the store. The zero Ref is none: it stands for the host.
+// Stored reports whether images of the reference's kind are kept in the store. The zero Ref stands for the host.
 func (r Ref) Stored() bool { return r.Kind != "" && r.Kind != Host && r.Kind != Directory }
 
 // Local reports whether the image is read from a local layout or archive.
