@@ -44,7 +44,11 @@ func (b *Dir) Write(r Record) error {
 	return nil
 }
 
-// replace writes a file so that a power cut leaves either the old content or the new.
+// syncDelay is the time until the record of a new sandbox is synced. Most sandboxes of one command are removed by then, and
+// fsync takes as long as their command.
+const syncDelay = 100 * time.Millisecond
+
+// replace writes a file so that a power cut leaves either the old content or the new. A new file is synced later.
 func (b *Dir) replace(name string, text []byte) error {
 	tmp := name + ".tmp"
 	f, err := b.root.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
@@ -52,10 +56,26 @@ func (b *Dir) replace(name string, text []byte) error {
 		return err
 	}
 	_, err = f.Write(text)
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+	_, old := b.root.Lstat(name)
+	fresh := errors.Is(old, os.ErrNotExist)
+	if !fresh {
+		err = errors.Join(err, f.Sync())
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
 		return err
 	}
-	return b.root.Rename(tmp, name)
+	if err = b.root.Rename(tmp, name); err == nil && fresh {
+		b.unsynced = time.AfterFunc(syncDelay, b.sync)
+	}
+	return err
+}
+
+// sync syncs the record, if it is still there.
+func (b *Dir) sync() {
+	if f, err := b.root.Open(specFile); err == nil {
+		f.Sync()
+		f.Close()
+	}
 }
 
 // Renew sets the time at which the sandbox expires. It is safe for concurrent use.
@@ -72,7 +92,12 @@ func (b *Dir) Renew(until time.Time) error {
 }
 
 // Close unlocks the sandbox for the next Take.
-func (b *Dir) Close() error { return errors.Join(b.root.Close(), flock.Unlock(b.lock), b.lock.Close()) }
+func (b *Dir) Close() error {
+	if b.unsynced != nil && b.unsynced.Stop() {
+		b.sync()
+	}
+	return errors.Join(b.root.Close(), flock.Unlock(b.lock), b.lock.Close())
+}
 
 func (b *Dir) remove() error {
 	old := oldPrefix + b.id + "-" + strconv.FormatUint(rand.Uint64(), 36) // an earlier one of this name may still exist

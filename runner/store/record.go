@@ -67,6 +67,8 @@ type Dir struct {
 	lock *os.File
 	root *os.Root
 	mu   sync.Mutex // held by Write
+
+	unsynced *time.Timer // syncs the record of a new sandbox; nil: it had one
 }
 
 // making creates a directory and locks it.
@@ -157,8 +159,11 @@ func (d *Store) entries() ([]string, error) {
 	return names, err
 }
 
-// hasSpec reports whether the sandbox has, or may have, a record.
+// hasSpec reports whether the sandbox has, or may have, a record. A power cut may leave an empty one of a new sandbox.
 func (d *Store) hasSpec(name string) bool {
-	_, err := d.root.Lstat(filepath.Join(name, specFile))
-	return !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR)
+	st, err := d.root.Lstat(filepath.Join(name, specFile))
+	if err != nil {
+		return !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR)
+	}
+	return st.Size() > 0
 }

@@ -16,7 +16,7 @@
 //
 // A sandbox can reach only tree. The package opens nothing in tree except to remove it, by descriptors and without
 // following links. It relies on flock(2) and rename(2). It calls fsync for spec.json but not for tree: a power cut
-// may lose a sandbox's last writes, but never its identity.
+// may lose a sandbox's last writes, but not its identity, unless the sandbox was made in the last tenth of a second.
 package store
 
 import (

@@ -191,6 +191,12 @@ func TestTorn(t *testing.T) {
 			t.Errorf("%+v", r)
 		}
 	}
+	if removed, err := d.Sweep(); err != nil || len(removed) > 0 {
+		t.Errorf("removed %q, %v", removed, err)
+	}
+	if left, want := list(t, d), []string{"another", "garbage", "no-until"}; !slices.Equal(left, want) { // a power cut leaves empty
+		t.Errorf("left %q, want %q", left, want)
+	}
 }
 
 // TestAtOnce: many goroutines create and remove sandboxes during sweeps. A sweep removes none that is being created.
