@@ -50,7 +50,7 @@ const syncDelay = 100 * time.Millisecond
 
 // replace writes a file so that a power cut leaves either the old content or the new. A new file is synced later.
 func (b *Dir) replace(name string, text []byte) error {
-	tmp := name + ".tmp"
+	tmp := name + tmpSuffix
 	f, err := b.root.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err

@@ -6,6 +6,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -18,10 +19,19 @@ type Process struct {
 	Start uint64 `json:"start_time"` // clock ticks after boot, proc_pid_stat(5)
 }
 
+// bootID returns the kernel's id of this boot, or an empty one where /proc shows none.
+var bootID = sync.OnceValues(func() (string, error) {
+	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return strings.TrimSpace(string(b)), err
+})
+
 // Identify returns the identity of the process that has pid now.
 func Identify(pid int) (Process, error) {
-	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	boot, err := bootID()
+	if err != nil {
 		return Process{}, err
 	}
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
@@ -41,7 +51,7 @@ func Identify(pid int) (Process, error) {
 		return Process{}, errors.New("read stat: the process ended")
 	}
 	start, err := strconv.ParseUint(f[19], 10, 64)
-	return Process{Boot: strings.TrimSpace(string(boot)), PID: pid, Start: start}, err
+	return Process{Boot: boot, PID: pid, Start: start}, err
 }
 
 // Kill ends the process with SIGKILL, but never another process that has reused its pid. It returns nil if the

@@ -23,6 +23,7 @@ const version = 1
 const (
 	specFile   = "spec.json"
 	untilFile  = "until"
+	tmpSuffix  = ".tmp" // of a file that is being written
 	treeDir    = "tree"
 	oldPrefix  = ".old-"
 	basePrefix = "base-"

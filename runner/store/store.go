@@ -49,7 +49,11 @@ func (d *Store) New(id string) (*Dir, error) {
 	if err != nil {
 		return nil, fmt.Errorf("store sandbox %q: %w", id, err)
 	}
-	if err := b.root.Mkdir(treeDir, 0o755); err != nil {
+	err = b.root.Mkdir(treeDir, 0o755)
+	if err == nil { // now: most sandboxes are prepared before anyone waits for them
+		err = b.root.WriteFile(specFile+tmpSuffix, nil, 0o600)
+	}
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("store sandbox %q: %w", id, err), b.Remove())
 	}
 	return b, nil
