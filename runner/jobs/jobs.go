@@ -3,7 +3,7 @@
 //
 //	DIR/job-UUID/
 //	    job.json      the request; never changes
-//	    lock          flock(2)ed by the job's process while it lives
+//	    lock          flock(2)ed by the job's process while it lives; of a cluster's job, until the cluster has it
 //	    control       FIFO that the process reads; a write cancels the job
 //	    alive         FIFO that the process keeps open; a waiter reads it to its end
 //	    started       when the job left the queue; absent before
@@ -98,6 +98,8 @@ type Job struct {
 	Result  *runner.Result `json:"result,omitempty"`
 	Stdout  int64          `json:"stdout_bytes"` // bytes written, kept or not
 	Stderr  int64          `json:"stderr_bytes"`
+
+	submitting bool // its engine does not know it yet
 }
 
 // Died reports whether the command had no chance to end by itself: its machine, its sandbox or its memory ended.
@@ -214,11 +216,12 @@ func (s *Store) read(id string) (*Job, error) {
 	j := &Job{ID: id, Status: Queued, Request: r.Request, Frontend: r.Frontend, On: r.On, Items: r.Items, Created: r.Created}
 	_ = json.Unmarshal(r.Request, &j.Traits) // a request of another form has none
 	// The order matters: a process writes its result before it releases the lock.
-	alive := r.On != ""
-	if !alive {
-		if alive, err = flock.Held(filepath.Join(dir, "lock")); err != nil {
-			return nil, fmt.Errorf("read job %q: %w", id, err)
-		}
+	alive, err := flock.Held(filepath.Join(dir, "lock"))
+	if r.On != "" {
+		j.submitting, alive, err = alive, true, nil // a job of an earlier version has no lock
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read job %q: %w", id, err)
 	}
 	done, err := j.fill(dir)
 	if err == nil && !done && !alive {

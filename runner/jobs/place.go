@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"demesne/internal/flock"
 	"demesne/internal/fsutil"
 	"demesne/runner"
 )
@@ -102,7 +103,13 @@ func (s *Store) StartOn(ctx context.Context, on string, p Process, what any) (*J
 	p.Argv = append(p.Argv[:len(p.Argv):len(p.Argv)], p.ID)
 	p.Request = raw
 	err = os.Mkdir(dir, 0o700)
+	var lock *os.File
 	if err == nil {
+		lock, err = os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	}
+	if err == nil {
+		defer lock.Close()
+		flock.Try(lock, flock.Exclusive) // fails only on a file system without locks
 		here := p.List
 		here.Parallel = 1 // the engine starts as many processes as the list allows
 		err = errors.Join(reserve(dir), allocate(p.Log, unix.FALLOC_FL_KEEP_SIZE, wordsSize), s.write(dir, request{On: on, Request: raw}, here))
@@ -123,27 +130,34 @@ func (s *Store) StartOn(ctx context.Context, on string, p Process, what any) (*J
 	return s.read(p.ID)
 }
 
-// ask asks the engine of a job that has no result. If the engine knows no process for it either, the job has failed.
+// ask asks the engine of a job that has no result. If the engine knows no process for it either, the job has failed. The engine may
+// have got the job after its answer, so it is not asked about a job that was being submitted before.
 func (s *Store) ask(j *Job) (*Job, error) {
 	place, err := s.place(j.On)
 	if err != nil {
 		return nil, err
 	}
+	l := j
+	list, _, isItem := itemOf(j.ID)
+	if isItem {
+		if l, err = s.read(list); err != nil || l.Status.Over() {
+			return j, err
+		}
+	}
+	if l.submitting {
+		return j, nil
+	}
 	ctx, cancel := answerIn(context.Background(), askTimeout)
 	defer cancel()
-	list, _, isItem := itemOf(j.ID)
 	states, err := place.States(ctx, []string{list})
 	if err != nil {
 		return nil, fmt.Errorf("ask %s: %w", j.On, err)
 	}
-	if !isItem {
-		return s.settle(j, place, states)
+	if l, err = s.settle(l, place, states); !isItem {
+		return l, err
 	}
-	l, err := s.read(list)
-	if err == nil && !l.Status.Over() {
-		if l, err = s.settle(l, place, states); err == nil && l.Status.Over() {
-			return s.read(j.ID)
-		}
+	if err == nil && l.Status.Over() {
+		return s.read(j.ID)
 	}
 	return j, err
 }
@@ -152,7 +166,7 @@ func (s *Store) ask(j *Job) (*Job, error) {
 func (s *Store) askAll(jobs []*Job) {
 	open := map[string][]string{}
 	for _, j := range jobs {
-		if j.On != "" && !j.Status.Over() {
+		if j.On != "" && !j.Status.Over() && !j.submitting {
 			open[j.On] = append(open[j.On], j.ID)
 		}
 	}
@@ -165,7 +179,7 @@ func (s *Store) askAll(jobs []*Job) {
 		}
 		cancel()
 		for i, j := range jobs {
-			if j.On != on || j.Status.Over() {
+			if j.On != on || j.Status.Over() || j.submitting {
 				continue
 			}
 			now, failed := j, err

@@ -25,10 +25,15 @@ type engine struct {
 	submitted []Process
 	cancelled []string
 	err       error
+
+	submitting func(id string)
 }
 
 func (e *engine) Submit(_ context.Context, p Process) error {
 	e.submitted = append(e.submitted, p)
+	if e.submitting != nil {
+		e.submitting(p.ID)
+	}
 	return e.err
 }
 
@@ -93,6 +98,33 @@ func TestPlaced(t *testing.T) {
 				t.Errorf("%+v, %v", got, err)
 			}
 		})
+	}
+}
+
+// TestPlacedSubmitting looks at a job before its engine knows it. Such a job is queued, and none of its items has died.
+func TestPlacedSubmitting(t *testing.T) {
+	for _, items := range [][]string{nil, {"a", "b"}} {
+		s, e, old := placedStore(t)
+		e.states[old.ID] = State{Status: Running}
+		looked := false
+		e.submitting = func(id string) {
+			looked = true
+			for _, of := range []string{id, ItemID(id, 1)}[:1+min(len(items), 1)] {
+				if j, err := s.Get(of); err != nil || j.Status != Queued {
+					t.Errorf("%+v, %v", j, err)
+				}
+			}
+			if all, err := s.List(); err != nil || len(all) != 2 || all[0].Status != Running || all[1].Status != Queued {
+				t.Errorf("%+v, %v", all, err)
+			}
+		}
+		j, err := s.StartOn(t.Context(), "mars", Process{List: List{Items: items}}, nil)
+		if err != nil || !looked {
+			t.Fatal(err)
+		}
+		if j, err = s.Get(j.ID); err != nil || !j.Status.Over() { // the engine has it and forgot it
+			t.Errorf("%+v, %v", j, err)
+		}
 	}
 }
 
