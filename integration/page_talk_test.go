@@ -27,7 +27,7 @@ func TestPageConversation(t *testing.T) {
 		case last == "wait":
 			return shell("sleep 1000")
 		case strings.HasSuffix(r.Prompt, "pixel.png\n") && len(r.Results) == 0:
-			return shell(`cat /in/notes.txt; cp /in/pixel.png /out/; printf 'n,v\na,1\n' > /out/t.csv; echo '` + hostile + `<h1>Report</h1>' > /out/r.html`)
+			return shell(`cat /in/notes.txt; cp /in/pixel.png /out/; : > /out/.usage.json.AAAAAAAAAAAAAAAAAAAAAAAAAA; printf 'n,v\na,1\n' > /out/t.csv; echo '` + hostile + `<h1>Report</h1>' > /out/r.html`)
 		}
 		return fixture.Answer{Text: fmt.Sprintf("Heard %d words. %s", len(told), hostile)}
 	})
@@ -44,7 +44,7 @@ func TestPageConversation(t *testing.T) {
 	p.say("look", "Start")
 	p.await(`location.hash.startsWith("#/conversation/2") && document.querySelector(".thread .end")?.textContent.includes("succeeded")`)
 	p.await(`document.querySelector(".thread .you").textContent.endsWith("Files: /in/notes.txt, /in/pixel.png") && document.querySelector(".thread details:not([open]) pre + pre").textContent.includes("notes of <img")`)
-	p.await(`document.querySelector(".outputs img")?.naturalWidth === 1 && document.querySelector(".outputs td")?.textContent === "a"`)
+	p.await(`document.querySelector(".outputs img")?.naturalWidth === 1 && document.querySelector(".outputs td")?.textContent === "a" && !document.querySelector(".outputs").textContent.includes("usage.json")`)
 	p.inFrame("Report")
 	p.say("go on", "Send")
 	p.await(`document.querySelectorAll(".thread .end").length === 2 && document.querySelectorAll(".thread .say")[1].textContent.includes("Heard 6 words. <img src=x")`)

@@ -18,6 +18,9 @@ export function waterfall(bars) {
 const tones = [[/fail|denied|timeout|exceeded|killed|error/i, "bad"], [/pending|requested|backpressure|rate_limit|queued/i, "wait"], [/completed|finished|approved|created|result|extracted|installed/i, "good"]];
 const dropped = new Set(["run_id", "index", "started_at", "ended_at", "text", "chunk", "event", "status", "stdout_bytes", "stderr_bytes"]);
 
+// isDraft tells whether the host is writing a file: it then gets another name.
+export const isDraft = (f) => /^\..+\.[A-Z2-7]{26}$/.test(f.path);
+
 // outputAt returns where a file is that a run left.
 export const outputAt = (run, name) => `${path("/v1/outputs", run, "raw")}?path=${encodeURIComponent(name)}`;
 
@@ -97,7 +100,7 @@ export function artifact(at, a, signal) {
 
 // left shows what a job left in its output directory.
 async function left(run, place, signal) {
-  const all = run ? items(await optional(path("/v1/outputs", run), { signal })) : [];
+  const all = run ? items(await optional(path("/v1/outputs", run), { signal })).filter((f) => !isDraft(f)) : [];
   place.hidden = !all.length;
   keyed(place.lastChild, all, (a) => a.path, (a) => artifact(outputAt(run, a.path), a, signal));
 }

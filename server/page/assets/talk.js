@@ -4,7 +4,7 @@ import { get, act, changed, described, items, optional, path, poll, request } fr
 import { ago, state, section, title, empty, duration, dollars, shown, button, bytes, field, textInput, numberInput, note, gate } from "./ui.js";
 import { sources, first, span, costOf, link } from "./lists.js";
 import { list } from "./table.js";
-import { artifact, outputAt } from "./run.js";
+import { artifact, isDraft, outputAt } from "./run.js";
 import { accept, chooser } from "./upload.js";
 import { question } from "./approvals.js";
 
@@ -236,7 +236,7 @@ export async function conversation(main, [id], signal) {
     });
     const [questions, left] = await Promise.all([works ? sources.questions({ signal }).catch(() => []) : [], optional(path("/v1/outputs", id), { signal })]);
     keyed(asks, questions ?? [], (q) => q.id, (q) => question(q));
-    const outputs = items(left).filter((f) => !records.has(f.path)).slice(0, outputsMost);
+    const outputs = items(left).filter((f) => !isDraft(f) && !records.has(f.path)).slice(0, outputsMost);
     none.hidden = outputs.length > 0;
     keyed(cards, outputs.map((f) => ({ ...f, turn: turns.length, works })), (f) => f.path, (f) => artifact(outputAt(id, f.path), f, signal));
     if (shape === (shape = JSON.stringify(turns))) return;
