@@ -112,9 +112,8 @@ func (st *pending) close() {
 	st.out.close()
 }
 
-// prepare reserves a place for a persistent sandbox, finds the image, connects to the runner, and makes the directories. A place is
-// reserved before an image is pulled. The runner is started before directories are made: that takes longest, and a runner ends by
-// itself if this process is killed. Directories would remain.
+// prepare finds the image, connects to the runner, reserves a place for a persistent sandbox, and makes the directories. With an image
+// the place comes first, so that nothing is pulled for a call that is refused. Otherwise it is reserved while the directories are made.
 func (s *Service) prepare(ctx context.Context, c CreateOptions, cb Callbacks) (_ *pending, err error) {
 	if c.Docker {
 		if err := s.addDocker(&c); err != nil {

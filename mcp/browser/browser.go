@@ -37,7 +37,7 @@ type Browsers struct {
 
 // browser is the browser of one sandbox, or the room for one.
 type browser struct {
-	calls  int           // that have it or wait for their turn; under Browsers.mu
+	calls  int           // number of calls that have it or wait for it; under Browsers.mu
 	turn   chan struct{} // holds one value during a call
 	server *server       // nil: none was started, or it was ended
 }
