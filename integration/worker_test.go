@@ -218,11 +218,10 @@ func TestWorkerClaude(t *testing.T) {
 		if !n.heard(canary+" /v1/environments/env_1/work/poll") || n.heard("elsewhere.test") {
 			n.Errorf("%q", n.seen)
 		}
-		// A third item is served by a worker that had one before. TERM ends it, and gives the item back.
-		v.commands <- "echo waiting; sleep 600"
-		eventually(n, "the command runs", func() bool {
-			return strings.Contains(n.demesne("logs", strings.TrimSpace(n.must("jobs", "-q"))).stderr, "sesn_3")
-		})
+		// A third item is served by a worker that had one before. TERM ends it, and gives the item back. The command itself says that
+		// it runs: a TERM before it has its shell ends the vendor's SDK with EPIPE.
+		v.commands <- "curl -sS https://api.anthropic.com/v1/sessions/waits; sleep 600"
+		eventually(n, "the command runs", func() bool { return n.heard("/v1/sessions/waits") })
 		cmd.Process.Signal(syscall.SIGTERM)
 		if err := cmd.Wait(); err != nil || !n.heard("token-of-sesn_3 /v1/environments/env_1/work/work_sesn_3/stop") {
 			n.Errorf("%v: %s", err, errs.String())
