@@ -243,9 +243,9 @@ void demesne_userns(void)
 		join(ctl, ns, mode);
 		return;
 	}
-	// Go's monitor thread sleeps 20 us at a time while anything runs, each a timer interrupt. For the runner and, by
-	// inheritance, what it starts, one in four milliseconds will do; demesne-init gives commands the default back.
-	prctl(PR_SET_TIMERSLACK, 4000000UL, 0, 0, 0);
+	// Go's monitor thread sleeps 20 us at a time while anything runs, each a timer interrupt. Here and in what this starts, one
+	// in 200 us will do; more delays Go's scheduler, which sleeps too. demesne-init gives commands the default back.
+	prctl(PR_SET_TIMERSLACK, 200000UL, 0, 0, 0);
 	if (pipe(life) < 0)
 		fail(ctl, USER);
 	prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
