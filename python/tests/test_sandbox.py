@@ -402,7 +402,12 @@ class Fake:
 @pytest.mark.parametrize("answer, error", [
     (b"SSH-2.0-OpenSSH\r\n", demesne.Unavailable),
     (b"HTTP/1.1 nonsense\r\n\r\n", demesne.Unavailable),
+    (b"HTTP/1.0 200 OK\r\n\r\n", demesne.Unavailable),
+    (b"HTTP/1.1 99 OK\r\n\r\n", demesne.Unavailable),
+    (b"HTTP/1.1 200 OK\r\n" + b"".join(b"a%d: b\r\n" % i for i in range(200)) + b"\r\n", demesne.Unavailable),
+    (b"HTTP/1.1 200 OK\r\na:" + b"b" * 70_000 + b"\r\n\r\n", demesne.Unavailable),
     (b"", demesne.SandboxLost),
+    (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n", demesne.SandboxLost),
     (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{", demesne.SandboxLost),
     (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", demesne.SandboxLost),
     (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", demesne.SandboxLost),

@@ -14,7 +14,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from http.client import HTTPException, HTTPResponse
+from http.client import BadStatusLine, HTTPException, HTTPResponse, RemoteDisconnected
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -25,6 +25,7 @@ LINGER = "10s"  # how long the server stays after its last client
 START = 60.0  # seconds that it may take to start
 OTHER = 5.0  # seconds that a server of the same state may take to listen, or to end
 AT_ONCE = 1 << 16  # bytes of a request that are sent in one call, so that the server wakes up once
+LONGEST, MOST = 1 << 16, 100  # bytes of a line of an answer's head, and its lines
 LOST = "what it did until then stays: see the server's log, and make another sandbox"
 
 _starting = threading.Lock()
@@ -237,12 +238,32 @@ def build(
     raise SandboxLost("the build was lost: " + log)
 
 
+class _Response(HTTPResponse):
+    """An answer. Its head is read here, since http.client's parser of mail takes longer than the rest of a short request."""
+
+    def begin(self) -> None:
+        fields: dict[bytes, bytes] = {}
+        line = first = self.fp.readline(LONGEST)
+        while line.endswith(b"\r\n") and len(fields) < MOST and (line := self.fp.readline(LONGEST)) != b"\r\n":
+            name, _, value = line.lower().partition(b":")
+            fields[name] = value.strip()
+        if not (status := re.match(rb"HTTP/1\.1 ([2-5]\d\d)\b", first)) and first or line not in (b"", b"\r\n"):
+            raise BadStatusLine(repr(first[:80]))
+        if not status or not line:
+            raise RemoteDisconnected("the server closed the connection without an answer")
+        self.status = int(status[1])
+        self.chunked, self.chunk_left = fields.get(b"transfer-encoding") == b"chunked", None
+        size = fields.get(b"content-length", b"0" if self.status == 204 else b"")
+        self.length = int(size) if size.isdigit() and not self.chunked else None
+        self.will_close = fields.get(b"connection") == b"close" or not self.chunked and self.length is None
+
+
 class Answer:
     """An answer, whose body is still to be read."""
 
     def __init__(self, client: Client, connection: socket.socket, method: str, head: bytes, content: Any) -> None:
         self._client, self._connection = client, connection
-        self.response = HTTPResponse(connection, method=method)
+        self.response = _Response(connection, method=method)
         try:
             if isinstance(content, bytes):
                 connection.sendall(head + content[:AT_ONCE])
