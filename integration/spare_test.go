@@ -252,6 +252,31 @@ func TestSpareLocked(t *testing.T) {
 	}
 }
 
+// TestTimerSlack checks that timers of the runner and of PID 1 are late by at most 0.2 ms: Go's scheduler sleeps for
+// microseconds before it moves a goroutine. Only root may look. A command's timers are the kernel's default.
+func TestTimerSlack(t *testing.T) {
+	b := newBox(t)
+	b.must("create", "--name", "holder")
+	defer b.must("rm", "holder")
+	if r := b.demesne("exec", "holder", "--", "cat", "/proc/self/timerslack_ns"); r.stdout != "50000\n" {
+		t.Errorf("a command: %+v", r)
+	}
+	if os.Getuid() != 0 {
+		return
+	}
+	for _, name := range []string{"demesne-runner", "demesne-init"} {
+		pids := named(name)
+		for _, pid := range pids {
+			if slack, err := os.ReadFile(fmt.Sprintf("/proc/%d/timerslack_ns", pid)); err == nil && string(slack) != "200000\n" {
+				t.Errorf("%s: %s", name, slack)
+			}
+		}
+		if len(pids) == 0 {
+			t.Errorf("no %s", name)
+		}
+	}
+}
+
 // TestSpareKilled kills the runner, or PID 1s, while sandboxes are being prepared or are ready. No leftovers
 // remain, and the next run works.
 func TestSpareKilled(t *testing.T) {
