@@ -128,7 +128,7 @@ func (c *Client) introduce(ctx context.Context, conn *ipc.Conn, sock *os.File, l
 		intro = api.Introduction{Frontend: c.frontend, Totals: c.totals, Quota: c.quota, Linger: c.linger, Retire: c.retire}
 	}
 	err = conn.Send(ipc.Message{Op: api.OpHello}, intro, ipc.Files{api.FileUserNS: ns})
-	if err != nil && !errors.Is(err, syscall.EPIPE) && !errors.Is(err, syscall.ECONNRESET) {
+	if err != nil && !errors.Is(err, syscall.EPIPE) && !errors.Is(err, os.ErrClosed) {
 		return err
 	}
 	if l.started {

@@ -278,7 +278,7 @@ func (c *Conn) write(p, oob []byte) error {
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return err
-	case err != nil: // the connection was closed
+	case err != nil || errors.Is(werr, unix.ECONNRESET): // the connection was closed here, or there with a message unread
 		return os.ErrClosed
 	}
 	return werr

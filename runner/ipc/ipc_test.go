@@ -177,6 +177,20 @@ func TestCallEndsWithTheConnection(t *testing.T) {
 	<-p.Done()
 }
 
+// TestSendAfterTheEnd checks that the error of a send says that the other side has ended, whether or not that side read all.
+func TestSendAfterTheEnd(t *testing.T) {
+	for _, unread := range []bool{false, true} {
+		a, b := pair(t)
+		if unread {
+			a.Send(Message{Op: "op"}, nil, nil)
+		}
+		b.Close()
+		if err := a.Send(Message{Op: "op"}, nil, nil); !errors.Is(err, unix.EPIPE) && !errors.Is(err, os.ErrClosed) {
+			t.Errorf("unread %v: err = %v, want EPIPE or ErrClosed", unread, err)
+		}
+	}
+}
+
 func TestErrorKeepsItsHint(t *testing.T) {
 	inner := &Error{Code: CodeRequirement, Text: "require x: no", Hint: "type this"}
 	e := Errorf(CodeInternal, "create: %w", inner)
