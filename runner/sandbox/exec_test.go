@@ -137,6 +137,34 @@ func TestLyingInit(t *testing.T) {
 	}
 }
 
+// asker is a caller that checks the state of its sandbox when it receives a result.
+type asker struct {
+	Caller
+	s     *Sandbox
+	early chan bool
+}
+
+func (a asker) Event(ipc.Op, any) error { a.early <- !a.s.Done(); return nil }
+
+// TestResultsAfterTheEnd checks that the results of commands that ended with their sandbox are sent when it is done: a
+// caller that has its result finds the name free, and no such sandbox in the list.
+func TestResultsAfterTheEnd(t *testing.T) {
+	const commands = 1000
+	s := newRunning(t)
+	a := asker{s: s.Sandbox, early: make(chan bool, commands)}
+	for range commands {
+		if _, err := s.register(a, api.ExecRequest{Tag: 1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.terminate(runner.Lost, "")
+	for range commands {
+		if <-a.early {
+			t.Fatal("a result came before the end of the sandbox")
+		}
+	}
+}
+
 // TestEndedBounded checks that the number of remembered results is bounded.
 func TestEndedBounded(t *testing.T) {
 	s := newRunning(t)

@@ -79,7 +79,7 @@ func (s *Sandbox) cleanup() {
 	s.mu.Unlock()
 	for _, x := range left {
 		x.finish(nil)
-		go x.report()
+		defer func() { go x.report() }() // once s is done
 	}
 	close(s.finished)
 }
