@@ -149,7 +149,11 @@ func processes() (all []process) {
 		}
 		f := strings.Fields(string(stat[shut+1:]))
 		ppid, _ := strconv.Atoi(f[1])
-		all = append(all, process{pid, ppid, f[0][0], string(stat[open+1 : shut])})
+		p := process{pid, ppid, f[0][0], string(stat[open+1 : shut])}
+		if threads, _ := strconv.Atoi(f[17]); p.state == 'Z' && threads > 1 { // the others still have its files and locks
+			p.state = 'R'
+		}
+		all = append(all, p)
 	}
 	return all
 }
