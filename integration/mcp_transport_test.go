@@ -279,7 +279,7 @@ func TestMCPOverHTTPSilent(t *testing.T) {
 	b := newBox(t)
 	url, session, cmd := b.webSession()
 	for meta, want := range map[string]string{`{}`: `"method":"ping"`, `{"progressToken":1}`: `"notifications/progress"`} {
-		before := names(b.out)
+		before := outputsOf(b)
 		call := `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"sandbox_script","arguments":{"command":"while ! test -e go; do sleep 0.02; done; echo gone on"},"_meta":` + meta + `}}`
 		req, err := http.NewRequest("POST", url, strings.NewReader(call))
 		if err != nil {
@@ -298,11 +298,15 @@ func TestMCPOverHTTPSilent(t *testing.T) {
 		if !strings.Contains(lines.Text(), want) {
 			t.Errorf("%s: %s, want %s", meta, lines.Text(), want)
 		}
-		for _, name := range names(b.out) {
-			if !slices.Contains(before, name) {
-				os.WriteFile(filepath.Join(b.out, name, "go"), nil, 0o644)
+		// The message depends on the time only, and may come before the call has made its directory.
+		eventually(t, "the directory of the call", func() bool {
+			for _, name := range outputsOf(b) {
+				if !slices.Contains(before, name) {
+					return os.WriteFile(filepath.Join(b.out, name, "go"), nil, 0o644) == nil
+				}
 			}
-		}
+			return false
+		})
 		var rest strings.Builder
 		for lines.Scan() {
 			rest.WriteString(lines.Text())
