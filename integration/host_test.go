@@ -117,7 +117,7 @@ func TestEscapeM14HostCommands(t *testing.T) {
 	waiting := m.must("host_exec", args{"argv": []string{"show", "later", "on"}, "wait_seconds": 0}).field("request_id")
 	m.must("sandbox_destroy", args{"sandbox_id": sandbox})
 	m.cmd.Process.Kill()
-	<-m.ended
+	m.wait() // its stdout may end before its lock does
 	for _, p := range b.requests() {
 		if p.Request.ID == waiting && p.State != "lost" {
 			t.Errorf("after the server's end: %+v", p)
