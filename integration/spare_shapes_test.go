@@ -45,7 +45,7 @@ func TestSpareOnce(t *testing.T) {
 func TestSpareBound(t *testing.T) {
 	b := spareBox(t, "DEMESNE_POOL_SIZE=1")
 	for _, flags := range [][]string{nil, {"--pids", "99"}, nil} {
-		b.warm(flags...)
+		b.warm(flags)
 	}
 }
 
@@ -56,14 +56,13 @@ func TestSpareImage(t *testing.T) {
 	ref, _ := g.simple("demo:1")
 	g.ok("create", "--name", "holder")
 	defer g.do("rm", "holder")
-	flags := []string{"--trace", "--image", ref}
+	image := []string{"--image", ref}
 	const look = `sed 's/.* - //; s/lowerdir.*//' /proc/self/mountinfo | sort; id; pwd; grep -E '^(Cap|Seccomp)' /proc/self/status
 		ls -l / | sed '1d; s/^\([a-z-]*\) *[0-9]* *\([a-z]* *[a-z]*\) .* /\1 \2 /'`
-	cold, _ := g.report(flags, "sh", "-c", look)
-	g.warm("--image", ref)
-	warm, r := g.report(flags, "sh", "-c", look)
-	if !onSpare(warm) || warm.Stdout != cold.Stdout || receiptText(warm) != receiptText(cold) {
-		t.Errorf("in a spare: %v\nmade on demand:  %s\n%s\nmade in advance: %s\n%s", onSpare(warm), cold.Stdout, receiptText(cold), r.stdout, receiptText(warm))
+	cold, _ := g.report(image, "sh", "-c", look)
+	warm := g.warm(image, "sh", "-c", look)
+	if warm.Stdout != cold.Stdout || receiptText(warm) != receiptText(cold) {
+		t.Errorf("made on demand:  %s\n%s\nmade in advance: %s\n%s", cold.Stdout, receiptText(cold), warm.Stdout, receiptText(warm))
 	}
 	eventually(t, "the layers to be gone, one under an unused sandbox", func() bool {
 		g.ok("gc", "--all")

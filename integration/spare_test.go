@@ -39,14 +39,19 @@ func onSpare(p report) bool {
 	})
 }
 
-// warm runs commands until one runs in a prepared sandbox of the same shape.
-func (b *box) warm(flags ...string) {
+// warm runs a command, or true, until it runs in a prepared sandbox of the same shape, and returns that run's report. The next
+// run may find none ready.
+func (b *box) warm(flags []string, argv ...string) (p report) {
 	b.Helper()
+	if argv == nil {
+		argv = []string{"true"}
+	}
 	eventually(b, "a spare", func() bool {
-		p, _ := b.report(append([]string{"--trace"}, flags...), "true")
+		p, _ = b.report(append([]string{"--trace"}, flags...), argv...)
 		time.Sleep(100 * time.Millisecond) // time to prepare the next one
 		return onSpare(p)
 	})
+	return p
 }
 
 // own matches the parts of a receipt that differ between sandboxes: names, and the tproxy check, which may time
@@ -71,16 +76,11 @@ func TestSpareReceipt(t *testing.T) {
 
 func sameOnSpare(t *testing.T, look string, network []string) {
 	b := spareBox(t)
-	flags := append([]string{"--trace"}, network...)
-	cold, _ := b.report(flags, "sh", "-c", look)
+	cold, _ := b.report(append([]string{"--trace"}, network...), "sh", "-c", look)
 	if onSpare(cold) {
 		t.Fatal("the first is made in advance already")
 	}
-	b.warm(network...)
-	warm, _ := b.report(flags, "sh", "-c", look)
-	if !onSpare(warm) {
-		t.Fatal("no spare was used")
-	}
+	warm := b.warm(network, "sh", "-c", look)
 	times := regexp.MustCompile(`[A-Z][a-z]{2} +[0-9]+ [0-9:]+ `)
 	if x, y := times.ReplaceAllString(cold.Stdout, ""), times.ReplaceAllString(warm.Stdout, ""); x != y || cold.ExitCode != 0 {
 		t.Errorf("inside, exit %d\nmade on demand:\n%s\nmade in advance:\n%s", cold.ExitCode, x, y)
@@ -97,7 +97,7 @@ func sameOnSpare(t *testing.T, look string, network []string) {
 // it was given.
 func TestSpareFresh(t *testing.T) {
 	b := spareBox(t)
-	b.warm()
+	b.warm(nil)
 	const mark = `for d in /tmp /workspace /dev/shm /root /home /var/tmp /out; do
 		[ -e $d/mark ] && echo "$d has been used"; echo "$1" > $d/mark; done; (sleep 3222 &) ; cat /out/mark`
 	for i := range 5 {
@@ -117,7 +117,7 @@ func TestSpareFresh(t *testing.T) {
 		time.Sleep(50 * time.Millisecond) // most rounds find a prepared sandbox
 	}
 	work := b.mkdir("w")
-	b.warm("--workspace", work)
+	b.warm([]string{"--workspace", work})
 	b.sh("echo kept > /workspace/f", "--workspace", work)
 	if text, err := os.ReadFile(work + "/f"); string(text) != "kept\n" {
 		t.Errorf("/workspace has %q, %v", text, err)
@@ -128,22 +128,24 @@ func TestSpareFresh(t *testing.T) {
 // must match.
 func TestSpareShape(t *testing.T) {
 	b := spareBox(t)
-	in := b.file("in", "text", 0o644)
-	for _, c := range []struct {
-		flags []string
-		want  bool
-	}{
-		{[]string{"--name", "one", "--env", "A=B", "--timeout", "1m", "--out", b.mkdir("o"), "--workspace", b.mkdir("w")}, true},
-		{[]string{"--memory", "333M"}, false},
-		{[]string{"--pids", "99"}, false},
-		{[]string{"--in", in}, false},
-		{[]string{"--nesting"}, false},
-		{[]string{"--allow-domain", "example.com"}, false}, // prepared without a gateway
+	n := 0
+	eventually(t, "a spare of a plain run, for what no run before had", func() bool {
+		b.warm(nil)
+		n++
+		own := fmt.Sprint("own", n)
+		p, r := b.report([]string{"--trace", "--name", own, "--env", "A=" + own, "--timeout", fmt.Sprint(n, "m"), "--out", b.mkdir(own), "--workspace", b.mkdir(own + "w")}, "true")
+		if p.ExitCode != 0 {
+			t.Fatal(r.stdout)
+		}
+		return onSpare(p)
+	})
+	for _, flags := range [][]string{
+		{"--memory", "333M"}, {"--pids", "99"}, {"--in", b.file("in", "text", 0o644)}, {"--nesting"},
+		{"--allow-domain", "example.com"}, // prepared without a gateway
 	} {
-		b.warm()
-		p, r := b.report(append([]string{"--trace"}, c.flags...), "true")
-		if p.ExitCode != 0 || onSpare(p) != c.want {
-			t.Errorf("%q: in a spare: %v; %s", c.flags, onSpare(p), r.stdout)
+		b.warm(nil)
+		if p, r := b.report(append([]string{"--trace"}, flags...), "true"); p.ExitCode != 0 || onSpare(p) {
+			t.Errorf("%q: in a spare: %v; %s", flags, onSpare(p), r.stdout)
 		}
 	}
 }
@@ -154,19 +156,24 @@ func TestSpareNetwork(t *testing.T) {
 		program(n, "curl")
 		n.demesne("create", "--name", "holder")
 		defer n.demesne("rm", "holder")
-		n.warm("--allow-domain", "dark.test")
-		r := n.demesne("run", "--json", "--trace", "--allow-domain", "good.test", "--", "sh", "-c",
-			"curl -sS http://good.test/; curl -sS --noproxy '*' http://good.test/; curl -sS http://dark.test/ >&2; curl -sS --noproxy '*' http://dark.test/")
+		var r result
 		var p struct {
 			report
 			Log    string `json:"egress_log"`
 			Denied []struct{ Host string }
 		}
-		if err := json.Unmarshal([]byte(r.stdout), &p); err != nil {
-			n.Fatalf("%v: %+v", err, r)
-		}
-		if !onSpare(p.report) || p.Stdout != strings.Repeat("hello from good.test\n", 2) || !strings.Contains(p.Stderr, "blocked by demesne: dark.test:80: no rule") {
-			n.Errorf("in a spare: %v; %s", onSpare(p.report), r.stdout)
+		eventually(n, "a spare that was prepared for another policy", func() bool {
+			n.warm([]string{"--allow-domain", "dark.test"})
+			r = n.demesne("run", "--json", "--trace", "--allow-domain", "good.test", "--", "sh", "-c",
+				"curl -sS http://good.test/; curl -sS --noproxy '*' http://good.test/; curl -sS http://dark.test/ >&2; curl -sS --noproxy '*' http://dark.test/")
+			p.Denied = nil
+			if err := json.Unmarshal([]byte(r.stdout), &p); err != nil {
+				n.Fatalf("%v: %+v", err, r)
+			}
+			return onSpare(p.report)
+		})
+		if p.Stdout != strings.Repeat("hello from good.test\n", 2) || !strings.Contains(p.Stderr, "blocked by demesne: dark.test:80: no rule") {
+			n.Error(r.stdout)
 		}
 		if text, err := os.ReadFile(p.Log); err != nil || strings.Count(string(text), "good.test") < 2 || !strings.Contains(string(text), "dark.test") {
 			n.Errorf("log: %s, %v", text, err)
@@ -187,7 +194,7 @@ func TestSpareNetwork(t *testing.T) {
 func TestSpareOff(t *testing.T) {
 	b := newBox(t)
 	b.demesne("create", "--name", "holder")
-	b.warm()
+	b.warm(nil)
 	if r := b.demesne("ls", "-q"); strings.Count(r.stdout, "\n") != 1 {
 		t.Errorf("ls: %q", r.stdout)
 	}
@@ -217,7 +224,7 @@ func TestSpareLocked(t *testing.T) {
 	nsenter := program(t, "nsenter")
 	b := spareBox(t)
 	out := b.mkdir("o")
-	b.warm()
+	b.warm(nil)
 	cmd := b.command("demesne", "run", "--name", "held", "--out", out, "--", "sh", "-c", "touch /out/up; sleep 60")
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
