@@ -240,7 +240,13 @@ func TestSSHForward(t *testing.T) {
 	}
 	defer agent.Wait()
 	defer agent.Process.Kill()
-	eventually(t, "the agent to listen", func() bool { _, err := os.Stat(socket); return err == nil })
+	eventually(t, "the agent to listen", func() bool { // the socket is there before it listens
+		c, err := net.Dial("unix", socket)
+		if err == nil {
+			c.Close()
+		}
+		return err == nil
+	})
 	b.extra = append(b.extra, "SSH_AUTH_SOCK="+socket)
 	if r := b.runs("", "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "of-the-test", "-f", key); r.code != 0 {
 		t.Fatal(r)
