@@ -138,6 +138,9 @@ func TestStreamsUnreadOutput(t *testing.T) {
 	b := newBox(t)
 	cmd := b.command("demesne", "run", "--timeout", "2s", "--", "yes")
 	r := startUnread(t, cmd)
+	if _, err := r.Read(make([]byte, 1)); err != nil { // the command runs; nothing reads the rest
+		t.Fatal(err)
+	}
 	me := cmd.Process.Pid
 	eventually(t, "the sandbox to end without a reader", func() bool {
 		for _, p := range descendants() {
