@@ -210,7 +210,7 @@ func TestServeNamespaces(t *testing.T) {
 	sandbox := alice.get("POST", "/v1/sandboxes", `{"name": "hers"}`)
 	id := sandbox["id"].(string)
 	alice.get("POST", "/v1/sandboxes/hers/files/write", `{"path": "/workspace/note", "content": "of-alice"}`)
-	job := alice.get("POST", "/v1/jobs", `{"command": "echo of-alice; sleep 60"}`)["id"].(string)
+	job := alice.get("POST", "/v1/jobs", `{"command": "echo of-alice; sleep 1000"}`)["id"].(string)
 	e2b := alice.get("POST", "/v2/sandboxes", `{"metadata": {"who": "of-alice"}}`)
 	hers := e2b["sandboxID"].(string)
 	secret := alice.get("POST", "/secrets", `{"name": "OFALICE", "value": "value-of-alice"}`)["secretID"].(string)
