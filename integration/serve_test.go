@@ -163,7 +163,7 @@ func TestServeKilledAny(t *testing.T) {
 			return len(strings.Fields(b.demesne("ls", "-q").stdout)) == len(sandboxes)
 		})
 		stored := strings.Count(b.demesne("secret", "list", "--namespace", "e2b:").stdout, "seci")
-		if stored > len(secrets) || stored < len(secrets)-3 { // a secret whose value was not stored was not answered
+		if stored > len(secrets) || stored < len(secrets)-3*(round+1) { // each kill may leave three whose value was not stored, and that were not answered
 			t.Errorf("round %d: %d secrets, and %d values", round, len(secrets), stored)
 		}
 		if round < rounds-1 {
