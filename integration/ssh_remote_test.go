@@ -51,7 +51,9 @@ func TestSSHRemote(t *testing.T) {
 	// The listener ends with its connection, which ends a moment after the client.
 	free := func() {
 		t.Helper()
-		eventually(t, "the port to end with its connection", func() bool { return b.demesne("exec", "build", "-c", reading+"9000").code != 0 })
+		eventually(t, "the port to end with its connection", func() bool {
+			return strings.Contains(b.demesne("exec", "build", "-c", reading+"9000").stderr, "Connection refused")
+		})
 	}
 	// Many connections of one port, one at a time and all at once.
 	if r := ssh("-R", "9000:"+to, "-R", "localhost:9001:"+to, "build", reading+strings.Repeat("9000 9001 ", 20)); r.stdout != strings.Repeat("outside heard from inside\n", 40) {
