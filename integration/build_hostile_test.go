@@ -21,7 +21,7 @@ func (s *site) intact(t *testing.T) {
 		t.Errorf("images check: %+v", r)
 	}
 	eventually(t, "no sandbox to be left", func() bool { return s.ok("ls", "-q") == "" })
-	for _, pattern := range []string{s.run + "/demesne-build-*", os.TempDir() + "/demesne-build-*", s.store + "/partial/*"} {
+	for _, pattern := range []string{s.run + "/demesne-build-*", s.dir + "/tmp/demesne-build-*", s.store + "/partial/*"} {
 		if left, _ := filepath.Glob(pattern); len(left) > 0 {
 			t.Errorf("left: %q", left)
 		}

@@ -52,9 +52,7 @@ func TestBuildStdin(t *testing.T) {
 			t.Errorf("%v: %+v", e, r)
 		}
 	}
-	if left, _ := filepath.Glob(s.run + "/demesne-build-*"); len(left) > 0 {
-		t.Errorf("left: %q", left)
-	}
+	s.intact(t)
 }
 
 // TestBuildAdd checks that ADD unpacks local archives, also hostile ones, only below the destination.

@@ -20,13 +20,14 @@ type site struct {
 	ctx string
 }
 
-// newSite imports busybox as local/bb.
+// newSite imports busybox as local/bb. Builds have a directory for temporary files of their own: tests that run beside it use /tmp too.
 func newSite(t testing.TB, g *gallery) *site {
 	t.Helper()
 	raw, err := fixture.Tar(g.busybox()...)
 	if err != nil {
 		t.Fatal(err)
 	}
+	g.extra = append(g.extra, "TMPDIR="+g.mkdir("tmp"))
 	g.ok("import", g.file("root.tar", string(raw), 0o644), "local/bb")
 	return &site{g, g.mkdir("ctx")}
 }
