@@ -11,7 +11,7 @@ import (
 func TestAttach(t *testing.T) {
 	b := newBox(t)
 	b.create("--name", "box")
-	first := b.terminal("exec", "-t", "box", "--", "sh", "-c", `echo here-$((1+1)); while read -r line; do echo "got <$line>"; (sleep 0.3; echo "later <$line>") & done`)
+	first := b.terminal("exec", "-t", "box", "--", "sh", "-c", `echo here-$((1+1)); while read -r line; do echo "got <$line>"; (until test -e /tmp/go; do sleep 0.05; done; echo "later <$line>"; touch /tmp/said) & done`)
 	first.expect("here-2")
 	b.refused(t, "another caller has the terminal", "attach", "box")
 	first.typ("one\r")
@@ -21,7 +21,7 @@ func TestAttach(t *testing.T) {
 	if code := first.wait(); code != 0 {
 		t.Errorf("leaving it exits %d", code)
 	}
-	b.must("exec", "box", "--", "sleep", "0.5")
+	b.must("exec", "box", "-c", "touch /tmp/go; until test -e /tmp/said; do sleep 0.05; done")
 	second := b.terminal("attach", "box")
 	second.expect("later <one>")
 	second.typ("two\r")
@@ -55,11 +55,11 @@ func TestAttach(t *testing.T) {
 func TestAttachMuch(t *testing.T) {
 	b := newBox(t)
 	b.create("--name", "box")
-	first := b.terminal("exec", "-t", "box", "--", "sh", "-c", "echo ready; read x; seq 1 20000; touch /tmp/done; read x; echo end-$((2*21))")
+	first := b.terminal("exec", "-t", "box", "--", "sh", "-c", "echo ready; read x; until test -e /tmp/go; do sleep 0.05; done; seq 1 20000; touch /tmp/done; read x; echo end-$((2*21))")
 	first.expect("ready")
 	first.typ("\r\x10\x11")
 	first.wait()
-	b.must("exec", "box", "-c", "while ! test -e /tmp/done; do sleep 0.05; done")
+	b.must("exec", "box", "-c", "touch /tmp/go; until test -e /tmp/done; do sleep 0.05; done")
 	second := b.terminal("attach", "box")
 	second.expect("20000\r\n")
 	if s := second.screen(); len(s) > 70<<10 || strings.Contains(s, "\n500\r") {
