@@ -252,7 +252,7 @@ func TestAgentForkEnds(t *testing.T) {
 			t.Errorf("%v: no work came back: %s", c, out.String())
 		}
 		if c.sig == syscall.SIGKILL {
-			b.demesne("gc")
+			eventually(t, "gc to remove the directory", func() bool { return b.demesne("gc").code == 0 && len(b.sessions()) == 0 })
 		}
 		b.noForks(t)
 		b.host(b.out, "rm -rf ./*")
