@@ -79,7 +79,7 @@ func TestDockerCreate(t *testing.T) {
 	d.file("ws/docker-compose.yml", "version: '3'\nservices:\n  db: {image: local/bb, command: sleep 1000, volumes: ['data:/data']}\nvolumes: {data: {}}\n", 0o644)
 	id, in := d.create("--name", "dev", "--workspace", ws, "--mount", d.mkdir("data"))
 	in("docker run -d --name web -p 8080:80 local/bb "+web+" >/dev/null; until docker logs web | grep up; do sleep .05; done", "…up\n")
-	in("curl -sS http://localhost:8080/ http://web/; docker ps --format '{{.Names}}'", "hello\nhello\nweb\n")
+	in("until curl -sf http://localhost:8080/; do sleep .05; done; curl -sS http://web/; docker ps --format '{{.Names}}'", "hello\nhello\nweb\n")
 	in("docker volume create vol; docker run --rm -v vol:/v local/bb sh -c 'echo kept >/v/f'", "vol\n")
 	in("docker run --rm -v vol:/v -v /workspace:/w local/bb sh -c 'cat /v/f; ls /w'", "kept\ndocker-compose.yml\n")
 	in("echo FROM local/bb >/tmp/Dockerfile; docker build -qt mine /tmp 2>/dev/null; docker run --rm mine echo built", "sha256:…\nbuilt\n")
@@ -148,7 +148,7 @@ func TestDockerCreateKilled(t *testing.T) {
 			if made := strings.Fields(d.demesne("ls", "-q").stdout); len(made) > 0 {
 				d.demesne(append([]string{"rm", "--force"}, made...)...)
 			}
-			return len(named("demesne-docker")) == 0
+			return len(descendants()) == 0 // also one that has no name yet
 		})
 	}
 	if left := d.sockets(); len(left) > 0 {
