@@ -197,13 +197,13 @@ services:
 volumes: {data: {}}
 `
 	ws := d.mkdir("ws")
-	d.file("ws/docker-compose.yml", strings.Replace(file, "cp /data/i /i;", "until cat /data/i >/i; do sleep .05; done;", 1), 0o644)
+	d.file("ws/docker-compose.yml", strings.Replace(file, "cp /data/i /i;", "until grep . /data/i >/i; do sleep .05; done;", 1), 0o644)
 	d.file("ws/Dockerfile", "FROM local/bb\nCOPY seed/i /built\n", 0o644)
 	d.file("ws/seed/i", "from the volume\n", 0o644)
 	d.inside([]step{
 		{"docker-compose up -d >/tmp/log 2>&1 || cat /tmp/log", ""},
 		{"until curl -sf http://localhost:8000/i; do sleep .05; done", "from the volume"},
-		{"docker-compose ps --services --filter status=running | sort; docker-compose exec -T web sh -c 'cat /built; echo A=$A'", "api\ndb\nweb\nfrom the volume\nA=b"},
+		{"until test $(docker ps -q | wc -l) = 3; do sleep .05; done; docker-compose ps --services --filter status=running | sort; docker-compose exec -T web sh -c 'cat /built; echo A=$A'", "api\ndb\nweb\nfrom the volume\nA=b"},
 		{"docker-compose down -v -t 1 >/tmp/log 2>&1 || cat /tmp/log; docker ps -aq | wc -l; docker volume ls -q; docker network ls -q | wc -l", "0\n2"},
 	}, "--workspace", ws)
 }
@@ -370,7 +370,7 @@ func TestEscapeN47Docker(t *testing.T) {
 	d := newDock(t)
 	program(d, "python3")
 	first := d.command("demesne", "run", "--docker", "--group", "shared", "--", "sh", "-c",
-		`docker create --name victim local/bb true; docker volume create vic >&2; docker run -d --name db -p 7070:80 local/bb sleep 1000 >&2; docker ps >&2; sleep 1000`)
+		`docker volume create vic >&2; docker run -d --name db -p 7070:80 local/bb sleep 1000 >&2; docker ps >&2; docker create --name victim local/bb true; sleep 1000`)
 	out, err := first.StdoutPipe()
 	if err == nil {
 		err = first.Start()
