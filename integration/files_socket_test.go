@@ -70,23 +70,8 @@ func echo(l net.Listener) {
 // only its own user; real root's sandboxes run as another.
 func TestSocketAgent(t *testing.T) {
 	b := newBox(t)
-	for _, name := range []string{"ssh-agent", "ssh-add", "ssh-keygen"} {
-		program(b, name)
-	}
-	agent, key := b.command(program(b, "ssh-agent"), "-D", "-a", b.dir+"/agent"), b.dir+"/key"
-	if err := agent.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer func() { agent.Process.Kill(); agent.Wait() }()
-	eventually(b, "an agent", func() bool { return exists(b.dir + "/agent") })
-	for _, args := range [][]string{{"ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "mine", "-f", key}, {"ssh-add", "-q", key}} {
-		cmd := b.command(program(b, args[0]), args[1:]...)
-		cmd.Env = append(cmd.Env, "SSH_AUTH_SOCK="+b.dir+"/agent")
-		if r := b.finish(cmd); r.code != 0 {
-			t.Fatalf("%q: %+v", args, r)
-		}
-	}
-	r := b.demesne("run", "--socket", b.dir+"/agent", "--env", "SSH_AUTH_SOCK=/in/agent", "--", "ssh-add", "-l")
+	b.sshAgent()
+	r := b.demesne("run", "--socket", b.dir+"/agent.sock", "--env", "SSH_AUTH_SOCK=/in/agent.sock", "--", "ssh-add", "-l")
 	if answered := strings.HasSuffix(r.stdout, " mine (ED25519)\n"); answered != (os.Getuid() != 0) {
 		t.Errorf("ssh-add -l: %+v", r)
 	}
