@@ -215,7 +215,7 @@ func TestEgressPublish(t *testing.T) {
 import socket
 l = socket.create_server(("127.0.0.1", 3000))
 for i in range(3):
-    c, _ = l.accept(); c.sendall(b"from inside " + c.recv(10)); c.close()`)
+    c, _ = l.accept(); c.sendall(b"from inside " + c.recv(10)); c.recv(1); c.close() # the client has closed: the end of the sandbox cuts connections`)
 		if err := cmd.Start(); err != nil {
 			n.Fatal(err)
 		}
