@@ -1,7 +1,6 @@
 package integration
 
 import (
-	"bytes"
 	"net"
 	"os"
 	"os/exec"
@@ -65,12 +64,13 @@ func (n *internet) once(argv ...string) {
 	}
 }
 
-// daemon runs a peer until the test ends. It returns when the peer listens.
+// daemon runs a peer until the test ends. It returns when the peer says that it accepts connections: PostgreSQL listens before that,
+// and refuses clients meanwhile.
 func (n *internet) daemon(at string, argv ...string) {
 	n.Helper()
 	cmd := n.peer(argv...)
-	var said bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &said, &said
+	said := &syncBuffer{}
+	cmd.Stdout, cmd.Stderr = said, said
 	var err error
 	n.at(at, func() { err = cmd.Start() })
 	if err != nil {
@@ -88,11 +88,7 @@ func (n *internet) daemon(at string, argv ...string) {
 			n.Fatalf("%q: %v\n%s", argv, cmd.ProcessState, said.String())
 		default:
 		}
-		c, err := net.Dial("tcp", at)
-		if err == nil {
-			c.Close()
-		}
-		return err == nil
+		return strings.Contains(said.String(), "eady to accept connections")
 	})
 }
 
@@ -142,6 +138,7 @@ func (n *internet) repository(name, message string) {
 	n.Helper()
 	git, work := program(n, "git"), n.dir+"/"+strings.TrimSuffix(name, ".git")
 	n.once(git, "init", "-q", work)
-	n.once(git, "-C", work, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "--allow-empty", "-m", message)
+	// Without the maintenance of later versions, which goes on after the commit and removes a file that clone copies.
+	n.once(git, "-C", work, "-c", "user.name=a", "-c", "user.email=a@b", "-c", "maintenance.auto=false", "commit", "-q", "--allow-empty", "-m", message)
 	n.once(git, "clone", "-q", "--bare", work, n.dir+"/"+name)
 }
