@@ -37,11 +37,12 @@ func newScriptBox(t *testing.T) (b *box, m *fixture.Model, project string) {
 	return b, m, b.mkdir("h/proj")
 }
 
-// prepareHome makes a configuration of git. Before the check for leftovers it removes the test's own files in the home, and
+// prepareHome makes a configuration of git, without the maintenance that later versions begin at the end of a commit: it has a file in
+// the repository for a moment more. Before the check for leftovers it removes the test's own files in the home, and
 // the agents' kept homes.
 func (b *box) prepareHome() {
 	b.extra = append(b.extra, "GIT_CONFIG_NOSYSTEM=1")
-	b.file("h/.gitconfig", "[user]\n\tname = A User\n\temail = user@example.test\n[safe]\n\tdirectory = *\n", 0o644)
+	b.file("h/.gitconfig", "[user]\n\tname = A User\n\temail = user@example.test\n[safe]\n\tdirectory = *\n[maintenance]\n\tauto = false\n", 0o644)
 	b.Cleanup(func() {
 		os.RemoveAll(b.home + "/.demesne/agents")
 		for _, name := range names(b.home) {

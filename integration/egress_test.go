@@ -57,7 +57,7 @@ func TestEgressGit(t *testing.T) {
 		need(n, exists("/usr/lib/git-core/git-http-backend"), "git-http-backend")
 		work := n.dir + "/work"
 		for _, args := range [][]string{
-			{"init", "-q", work}, {"-C", work, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "--allow-empty", "-m", "first"},
+			{"init", "-q", work}, {"-C", work, "-c", "user.name=a", "-c", "user.email=a@b", "-c", "maintenance.auto=false", "commit", "-q", "--allow-empty", "-m", "first"},
 			{"clone", "-q", "--bare", work, n.dir + "/repo.git"},
 		} {
 			cmd := exec.Command(git, args...)
