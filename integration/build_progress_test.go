@@ -88,19 +88,21 @@ func (d *display) String() string {
 // ones afterwards, and nothing else left.
 func TestBuildProgressTerminal(t *testing.T) {
 	s := newSite(t, newGallery(t))
-	s.put("Containerfile", `FROM local/bb AS a
-RUN for i in 1 2 3 4 5; do echo line-$i; done; printf 'some\rreplaced\r'; echo "$(yes wide | head -n 30 | tr '\n' -)"; sleep 3
+	file := `FROM local/bb AS a
+RUN --mount=type=cache,target=/c for i in 1 2 3 4 5; do echo line-$i; done; printf 'some\rreplaced\r'; echo "$(yes wide | head -n 30 | tr '\n' -)"; until test -e /c/CASE; do sleep 0.1; done
 FROM local/bb AS b
-RUN echo of-b; sleep 3
+RUN --mount=type=cache,target=/c echo of-b; until test -e /c/CASE; do sleep 0.1; done
 FROM local/bb
 LABEL x=y
 COPY --from=a /etc/passwd /a
 COPY --from=b /etc/passwd /b
-`)
-	for _, c := range []struct {
+`
+	for i, c := range []struct {
 		rows, cols uint16
 		resize     bool
 	}{{24, 80, false}, {24, 30, false}, {6, 100, false}, {24, 100, true}} {
+		end := fmt.Sprint("end-", i) // a file that lets both steps end
+		s.put("Containerfile", strings.ReplaceAll(file, "CASE", end))
 		term := s.terminalOf(s.cli("build", "--egress", "none", "--no-cache", s.ctx))
 		term.resize(c.rows, c.cols)
 		eventually(t, "the output of both steps", func() bool { return c.rows < 10 || strings.Contains(term.screen(), "   of-b") })
@@ -123,6 +125,7 @@ COPY --from=b /etc/passwd /b
 		if c.resize {
 			term.resize(c.rows, 40)
 		}
+		s.build("FROM local/bb\nRUN --mount=type=cache,target=/c touch /c/" + end + "\n")
 		if code := term.wait(); code != 0 {
 			t.Fatalf("exit %d: %s", code, term.screen())
 		}
