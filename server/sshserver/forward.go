@@ -88,7 +88,9 @@ func (c *connection) listen(ctx context.Context, host string, port uint32) (*cli
 		return nil, 0, err
 	}
 	lines := bufio.NewReaderSize(stream, 16)
+	stop := context.AfterFunc(ctx, func() { stream.Close() }) // a sandbox that does not answer
 	line, err := lines.ReadSlice('\n')
+	stop()
 	chosen, bad := strconv.ParseUint(strings.TrimSpace(string(line)), 10, 16)
 	if err != nil || bad != nil {
 		stream.Close()

@@ -98,8 +98,8 @@ func Serve(ctx context.Context, client net.Conn, name string, allow Allowed) err
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	c.conn = conn
-	go c.requests(ctx, requests)
-	c.serve(ctx, channels)
+	go func() { conn.Wait(); cancel() }()
+	c.serve(ctx, channels, requests)
 	return nil
 }
 
@@ -118,58 +118,75 @@ func fail(conn *ssh.ServerConn, channels <-chan ssh.NewChannel) {
 	}
 }
 
-// serve serves channels until the connection ends.
-func (c *connection) serve(ctx context.Context, channels <-chan ssh.NewChannel) {
-	for n := range channels {
-		switch n.ChannelType() {
-		case "session":
-			channel, requests, err := n.Accept()
-			if err == nil {
-				go c.session(ctx, channel, requests)
+// serve serves channels, and requests that belong to none, until the connection ends. What the client sent first is served first: a
+// command may use a port of -R at once, and is not run if the client ends because that port was refused.
+func (c *connection) serve(ctx context.Context, channels <-chan ssh.NewChannel, requests <-chan *ssh.Request) {
+	listeners := map[uint32]io.Closer{}
+	for {
+		select {
+		case r, ok := <-requests:
+			if !ok {
+				return
 			}
-		case "direct-tcpip":
-			go c.forward(ctx, n)
-		default:
-			n.Reject(ssh.UnknownChannelType, "not served: "+text.SafeLine(n.ChannelType()))
+			c.request(ctx, r, listeners)
+		case n, ok := <-channels:
+			if !ok {
+				return
+			}
+			for len(requests) > 0 { // package ssh queues them in the client's order
+				c.request(ctx, <-requests, listeners)
+			}
+			c.channel(ctx, n)
 		}
 	}
 }
 
-// requests answers requests that belong to no channel. A listener lets the sandbox reach what the client names, on the client's
+func (c *connection) channel(ctx context.Context, n ssh.NewChannel) {
+	switch n.ChannelType() {
+	case "session":
+		channel, requests, err := n.Accept()
+		if err == nil {
+			go c.session(ctx, channel, requests)
+		}
+	case "direct-tcpip":
+		go c.forward(ctx, n)
+	default:
+		n.Reject(ssh.UnknownChannelType, "not served: "+text.SafeLine(n.ChannelType()))
+	}
+}
+
+// request answers a request that belongs to no channel. A listener lets the sandbox reach what the client names, on the client's
 // machine and beyond, so it needs the flag of the user who starts this process.
-func (c *connection) requests(ctx context.Context, all <-chan *ssh.Request) {
-	listeners := map[uint32]io.Closer{}
-	for r := range all {
-		var at struct {
-			Host string
-			Port uint32
+func (c *connection) request(ctx context.Context, r *ssh.Request, listeners map[uint32]io.Closer) {
+	var at struct {
+		Host string
+		Port uint32
+	}
+	isListen := r.Type == "tcpip-forward"
+	ok := (isListen || r.Type == "cancel-tcpip-forward") && ssh.Unmarshal(r.Payload, &at) == nil
+	var answer []byte
+	switch {
+	case isListen && ok && c.allow.Remote && len(listeners) < portsMost:
+		l, port, err := c.listen(ctx, at.Host, at.Port)
+		if ok = err == nil; ok {
+			listeners[port] = l
+		} else {
+			c.say(err.Error())
 		}
-		isListen := r.Type == "tcpip-forward"
-		ok := (isListen || r.Type == "cancel-tcpip-forward") && ssh.Unmarshal(r.Payload, &at) == nil
-		var answer []byte
-		switch {
-		case isListen && ok && c.allow.Remote && len(listeners) < portsMost:
-			l, port, err := c.listen(ctx, at.Host, at.Port)
-			if ok = err == nil; ok {
-				listeners[port] = l
-			} else {
-				c.say(err.Error())
-			}
-			if ok && at.Port == 0 {
-				answer = ssh.Marshal(struct{ Port uint32 }{port})
-			}
-		case isListen || r.Type == "streamlocal-forward@openssh.com":
-			ok = false
-			c.say("-R is refused: " + sshcmd.ForwardRemote + " lets the sandbox reach the address that a port of -R leads to")
-		case listeners[at.Port] != nil:
-			listeners[at.Port].Close()
-			delete(listeners, at.Port)
-		default:
-			ok = false
+		if ok && at.Port == 0 {
+			answer = ssh.Marshal(struct{ Port uint32 }{port})
 		}
-		if r.WantReply {
-			r.Reply(ok, answer)
-		}
+	case isListen || r.Type == "streamlocal-forward@openssh.com":
+		ok = false
+		c.say("-R is refused: " + sshcmd.ForwardRemote + " lets the sandbox reach the address that a port of -R leads to")
+	case listeners[at.Port] != nil:
+		listeners[at.Port].Close()
+		delete(listeners, at.Port)
+	default:
+		ok = false
+	}
+	if r.WantReply {
+		r.Reply(ok, answer)
 	}
 }
 
