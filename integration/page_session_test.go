@@ -48,6 +48,7 @@ func TestPageSession(t *testing.T) {
 // quiet checks that the browser's log has nothing but refusals that the test provoked.
 func (p *pageBrowser) quiet(provoked ...string) {
 	p.t.Helper()
+	provoked = append(provoked, networkChanged)
 	for _, s := range p.Said() {
 		if !slices.ContainsFunc(provoked, func(one string) bool { return strings.Contains(s, one) }) {
 			p.t.Errorf("the browser said %q", s)

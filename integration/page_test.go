@@ -86,13 +86,16 @@ func (b *box) tab(s *apiServer, at tab) *pageTab {
 	return &pageTab{at, b, ctx, s.url}
 }
 
+// networkChanged is in what Chromium says when it ends loads because an interface of this machine changes, as other tests make it
+// change. The page asks again.
+const networkChanged = "ERR_NETWORK_CHANGED"
+
 func (p *pageTab) logIn(s *apiServer) {
 	p.t.Helper()
 	at := s.url + "/page/#token=" + url.QueryEscape(s.key)
 	p.check(p.Open(at))
 	p.await(`document.readyState === "complete"`)
-	// Chromium ends loads while an interface of this machine changes, as other tests make it change.
-	if said := p.Said(); strings.Contains(fmt.Sprint(said), "ERR_NETWORK_CHANGED") {
+	if said := p.Said(); strings.Contains(fmt.Sprint(said), networkChanged) {
 		p.check(p.Open("about:blank"))
 		p.check(p.Open(at))
 	} else if len(said) > 0 {
@@ -213,6 +216,7 @@ func (p *pageBrowser) checkMarkup(view string) {
 	for _, s := range p.Said() {
 		switch {
 		case strings.Contains(s, "status of 40"), strings.Contains(s, "WebSocket"), strings.Contains(s, "/v1/events"): // what the fake lacks
+		case strings.Contains(s, networkChanged):
 		case strings.Contains(s, "blob:"): // the planted text is not an image
 		case strings.Contains(s, "about:srcdoc"), strings.Contains(s, "frame/still.html"), strings.Contains(s, "failed:  csp"), strings.Contains(s, "Content Security Policy"):
 			if !p.outputs { // a policy keeps an output's scripts from running, and the browser may say so later
