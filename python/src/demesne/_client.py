@@ -247,10 +247,11 @@ class _Response(HTTPResponse):
         while line.endswith(b"\r\n") and len(fields) < MOST and (line := self.fp.readline(LONGEST)) != b"\r\n":
             name, _, value = line.lower().partition(b":")
             fields[name] = value.strip()
-        if not (status := re.match(rb"HTTP/1\.1 ([2-5]\d\d)\b", first)) and first or line not in (b"", b"\r\n"):
-            raise BadStatusLine(repr(first[:80]))
-        if not status or not line:
+        status = re.match(rb"HTTP/1\.1 ([2-5]\d\d)\b", first)
+        if not first or status and not line:
             raise RemoteDisconnected("the server closed the connection without an answer")
+        if not status or line != b"\r\n":
+            raise BadStatusLine(repr(first[:80]))
         self.status = int(status[1])
         self.chunked, self.chunk_left = fields.get(b"transfer-encoding") == b"chunked", None
         size = fields.get(b"content-length", b"0" if self.status == 204 else b"")
