@@ -169,7 +169,7 @@ func TestEscapeN48Remote(t *testing.T) {
 		{"-R is refused", "-R /tmp/s:localhost:22"},
 		{"-R is refused", "--forward-remote -R /tmp/s:localhost:22"},
 		{"-R is refused", "--forward-agent -R 1234:localhost:22"},
-		{"only localhost of the sandbox", "--forward-remote -R *:1234:localhost:22"},
+		{"only localhost of the sandbox can listen, not *", "--forward-remote -R *:1234:localhost:22"},
 		{"only localhost of the sandbox", "--forward-remote -R 0.0.0.0:1234:localhost:22"},
 	} {
 		flags := strings.Fields(c.line)

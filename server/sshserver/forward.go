@@ -2,6 +2,7 @@ package sshserver
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -81,7 +82,7 @@ const forwardedMost, portsMost = 16, 16
 // it leads: the sandbox chooses no address.
 func (c *connection) listen(ctx context.Context, host string, port uint32) (*client.Stream, uint32, error) {
 	if !isLoopback(host) || port > 65535 {
-		return nil, 0, fmt.Errorf("-R refused: only localhost of the sandbox can listen, not %s", text.SafeLine(text.Shorten(host, 80)))
+		return nil, 0, fmt.Errorf("-R refused: only localhost of the sandbox can listen, not %s", text.SafeLine(text.Shorten(cmp.Or(host, "*"), 80)))
 	}
 	stream, err := c.box.Listen(ctx, uint16(port))
 	if err != nil {
