@@ -2,6 +2,7 @@ package integration
 
 import (
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -88,5 +89,29 @@ func TestSpareImageRemoved(t *testing.T) {
 		g.ok("run", "--image", ref, "--", "true")         // the second one makes the runner prepare another
 		time.Sleep(time.Duration(6*i) * time.Millisecond) // another moment in each round
 		g.ok("rmi", ref)
+	}
+}
+
+// TestSpareOuterProc checks that a prepared sandbox has its caller's directories also where it has the outer /proc, as in most
+// containers.
+func TestSpareOuterProc(t *testing.T) {
+	b := newBox(t)
+	flags := "-rm"
+	if os.Getuid() == 0 {
+		flags = "-m"
+	}
+	const script = `mount -t tmpfs none /proc/fs && cd "$1" && id=$("$0" create) || exit
+		trap '"$0" rm "$id"' EXIT
+		until grep -q '"prepared"' report; do
+			mkdir out work; "$0" run --json --trace --out out --workspace work -- sh -c 'echo out > /out/f; echo work > /workspace/f' > report || exit
+			cat out/f work/f && rm -r out work || exit
+			sleep 0.1
+		done`
+	r := b.finish(b.command(program(t, "unshare"), flags, "sh", "-c", script, bin+"/demesne", b.mkdir("d")))
+	if r.code != 0 || strings.ReplaceAll(r.stdout, "out\nwork\n", "") != "" {
+		t.Errorf("%+v\n%s", r, readFile(t, b.dir+"/d/report"))
+	}
+	if !strings.Contains(readFile(t, b.dir+"/d/report"), "the outer /proc, bound") {
+		t.Error("its /proc is its own")
 	}
 }

@@ -30,9 +30,7 @@ var initCaps = []string{"CAP_SETUID", "CAP_SETGID", "CAP_KILL", "CAP_SETPCAP"}
 func config(id, root, dev, netns string, ids api.Boot, spec runner.Spec, r fallback) *configs.Config {
 	const procFlags = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
 	proc := &configs.Mount{Source: "proc", Device: "proc", Destination: "/proc", Flags: procFlags}
-	propagation := unix.MS_SLAVE | unix.MS_REC
 	if r.procBound {
-		propagation = unix.MS_PRIVATE | unix.MS_REC // the runner's /proc is unbindable; Linux 6.12 keeps that in a slave
 		proc = &configs.Mount{Source: "/proc", Device: "bind", Destination: "/proc", Flags: unix.MS_BIND | unix.MS_REC | procFlags}
 	}
 	caps := append([]string{}, initCaps...)
@@ -45,7 +43,7 @@ func config(id, root, dev, netns string, ids api.Boot, spec runner.Spec, r fallb
 	c := &configs.Config{
 		Version:         "1.2.0",
 		Rootfs:          root,
-		RootPropagation: propagation,
+		RootPropagation: unix.MS_SLAVE | unix.MS_REC, // a prepared sandbox gets its caller's directories later
 		Mounts: []*configs.Mount{
 			proc,
 			{Source: dev, Device: "bind", Destination: "/dev", Flags: unix.MS_BIND | unix.MS_REC},

@@ -22,6 +22,8 @@ func Inside() {
 		os.Exit(1)
 	}
 	go leaveWithRunner()
+	// So that libcontainer may bind it: the runner's is unbindable, and Linux 6.12 keeps that in a slave.
+	unix.Mount("", "/proc", "", unix.MS_PRIVATE, "")
 	libcontainer.Init()
 }
 
