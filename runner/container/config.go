@@ -1,6 +1,9 @@
 package container
 
 import (
+	"slices"
+	"strings"
+
 	"github.com/opencontainers/cgroups"
 	"github.com/opencontainers/runc/libcontainer/configs"
 	"golang.org/x/sys/unix"
@@ -9,14 +12,22 @@ import (
 	"demesne/runner/api"
 )
 
-// fallback is a way to start PID 1 that requires less of the machine than the one before. The runner tries each in
-// turn and keeps the first error as the reason.
+// fallback is the steps of a start that the machine refuses, and that are left out.
 type fallback struct {
 	procBound  bool // /proc is the outer one, bound, because mounting a new one was refused
 	noHostname bool // sethostname was refused (rootless podman's default profile)
 }
 
-var fallbacks = []fallback{{}, {procBound: true}, {noHostname: true}, {procBound: true, noHostname: true}}
+// after returns the next level to try after a start on level f failed. ok is false if err is not a refusal of a step
+// that another level leaves out: a machine short of a resource must not weaken later sandboxes. The steps run in
+// another process, so err has only the text of the errors there.
+func (f fallback) after(err error) (next fallback, ok bool) {
+	text, next := err.Error(), f
+	next.procBound = f.procBound || strings.Contains(text, `mounting "proc" to rootfs`)
+	next.noHostname = f.noHostname || strings.Contains(text, "sethostname")
+	refused := func(e unix.Errno) bool { return strings.HasSuffix(text, e.Error()) }
+	return next, next != f && slices.ContainsFunc([]unix.Errno{unix.EPERM, unix.EACCES, unix.ENOSYS, unix.EINVAL, unix.EBUSY, unix.ENODEV}, refused)
+}
 
 // initPath is where demesne-init is bound: in the /dev that the runner makes for every sandbox, independent of the
 // image.

@@ -2,6 +2,7 @@ package container
 
 import (
 	"encoding/json"
+	"errors"
 	"flag"
 	"os"
 	"path/filepath"
@@ -49,6 +50,30 @@ func TestConfigGolden(t *testing.T) {
 		}
 		if string(want) != string(got)+"\n" {
 			t.Errorf("%s differs from the current configuration of libcontainer; read the difference, then run with -update\n%s", file, got)
+		}
+	}
+}
+
+// TestFallback checks which failures of a start weaken the next one: refusals of a step that can be left out.
+func TestFallback(t *testing.T) {
+	const proc = `unable to start container process: error during container init: error mounting "proc" to rootfs at "/proc": mount src=proc, dst=/proc: `
+	none, bound, both := fallback{}, fallback{procBound: true}, fallback{procBound: true, noHostname: true}
+	for _, c := range []struct {
+		text       string
+		from, next fallback
+		ok         bool
+	}{
+		{proc + "operation not permitted", none, bound, true},
+		{proc + "permission denied", none, bound, true},
+		{"error during container init: sethostname: operation not permitted", bound, both, true},
+		{proc + "operation not permitted", bound, bound, false},
+		{proc + "too many open files", none, bound, false},
+		{proc + "cannot allocate memory", none, bound, false},
+		{"unable to start container process: EOF", none, none, false},
+		{`error mounting "/sys" to rootfs at "/sys": operation not permitted`, none, none, false},
+	} {
+		if next, ok := c.from.after(errors.New(c.text)); next != c.next || ok != c.ok {
+			t.Errorf("%+v after %q: %+v, %v", c.from, c.text, next, ok)
 		}
 	}
 }

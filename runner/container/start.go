@@ -10,12 +10,12 @@
 // Which capabilities remain, and which restrictions demesne-init then applies to itself, are decided here as pure
 // functions of the Spec: config, [Setup], [MinimalSetup], [PrivilegesOf].
 //
-// A machine may refuse a part: a new /proc, or a host name. Start tries the fallback levels in order and remembers
-// the first one that works, see [Starter]. The package does not make the control group, the tree or the network: the caller
+// A machine may refuse a part: a new /proc, or a host name. Start then leaves that out, also later, see [Starter]. The package does not make the control group, the tree or the network: the caller
 // provides them. If the runner is killed, PID 1's socket closes, and PID 1 ends.
 package container
 
 import (
+	"cmp"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -40,7 +40,7 @@ type Starter struct {
 
 	learn sync.Once
 	mu    sync.Mutex // guards the fields below
-	level int        // index in fallbacks: the first level that worked here
+	level fallback   // the last level that worked here
 	why   error      // why no better level works
 }
 
@@ -66,26 +66,25 @@ type Init struct {
 // Dev. Start calls it beside libcontainer, once for each level that it tries.
 func (st *Starter) Start(c Config, show func() error) (*Init, error) {
 	st.mu.Lock()
-	first, why := st.level, st.why
+	level, why := st.level, st.why
 	st.mu.Unlock()
-	for i := first; ; i++ {
-		init, err := st.startOn(fallbacks[i], c, show)
+	for {
+		init, err := st.startOn(level, c, show)
 		if err == nil {
 			st.mu.Lock()
-			st.level, st.why = i, why
+			st.level, st.why = level, why
 			st.mu.Unlock()
-			init.Start = Start{ProcBound: fallbacks[i].procBound, NoHostname: fallbacks[i].noHostname, Why: why}
+			init.Start = Start{ProcBound: level.procBound, NoHostname: level.noHostname, Why: why}
 			return init, nil
 		}
 		if err := show(); err != nil {
 			return nil, err
 		}
-		if why == nil {
-			why = err
-		}
-		if i == len(fallbacks)-1 {
+		why = cmp.Or(why, err)
+		var ok bool
+		if level, ok = level.after(err); !ok {
 			// The code refers users to demesne check: the machine does not grant a namespace.
-			return nil, ipc.Errorf(ipc.CodeRequirement, "%w", why)
+			return nil, ipc.Errorf(ipc.CodeRequirement, "%w", err)
 		}
 	}
 }
