@@ -121,16 +121,14 @@ func (st *Starter) startOn(level fallback, c Config, show func() error) (*Init, 
 	if err == nil {
 		init.PID, err = p.Pid()
 	}
-	if err != nil {
-		ours.Close()
-		init.Forget()
-		return nil, err
+	if err == nil {
+		if init.Mounts, err = os.Open("/proc/" + strconv.Itoa(init.PID) + "/ns/mnt"); err != nil {
+			p.Signal(unix.SIGKILL)
+			p.Wait()
+		}
 	}
-	init.Mounts, err = os.Open("/proc/" + strconv.Itoa(init.PID) + "/ns/mnt")
 	if err != nil {
 		ours.Close()
-		p.Signal(unix.SIGKILL)
-		p.Wait()
 		init.Forget()
 		return nil, err
 	}

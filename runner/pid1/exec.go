@@ -2,6 +2,7 @@ package pid1
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"os"
 	"slices"
@@ -113,12 +114,9 @@ func (g *guest) command(m *ipc.Message, req *pid1api.Exec) (*command, error) {
 		argv: ipc.Strings(req.Argv),
 		rest: req.Else,
 		env:  ipc.Strings(req.Env),
-		dir:  string(req.Dir),
+		dir:  cmp.Or(string(req.Dir), "/"),
 		who:  identity{change: req.SetIDs, uid: req.UID, gid: req.GID},
 		attr: g.attr(req),
-	}
-	if c.dir == "" {
-		c.dir = "/"
 	}
 	c.addPath(ipc.Strings(req.Path))
 	if req.TTY != nil {

@@ -25,12 +25,9 @@ type prober struct {
 
 // probe runs every test once, unrestricted.
 func probe(s pid1api.Setup) *prober {
-	p := &prober{abstract: -1, signal: signalParent() == nil}
-	if len(s.Landlock) > 0 {
-		p.node = nodePlace(s.Landlock)
-		if p.node == "" {
-			p.outside = outsidePlace(s.Landlock)
-		}
+	p := &prober{abstract: -1, node: nodePlace(s.Landlock), signal: signalParent() == nil}
+	if p.node == "" {
+		p.outside = outsidePlace(s.Landlock)
 	}
 	if s.Scoped && scopes() {
 		p.listen()

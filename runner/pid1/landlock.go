@@ -3,6 +3,7 @@ package pid1
 import (
 	"errors"
 	"os"
+	"slices"
 
 	"demesne/runner/pid1/pid1api"
 
@@ -50,9 +51,7 @@ func restrict(s pid1api.Setup) error {
 }
 
 // pathRules translates rules and skips those whose path does not exist.
-func pathRules(in []pid1api.PathRule, abi int) ([]landlock.Rule, error) {
-	var out []landlock.Rule
-	var missing error
+func pathRules(in []pid1api.PathRule, abi int) (out []landlock.Rule, missing error) {
 	for _, r := range in {
 		access, ok := rights[r.Access]
 		if !ok {
@@ -81,11 +80,8 @@ func pathRules(in []pid1api.PathRule, abi int) ([]landlock.Rule, error) {
 
 // landlockABI returns the kernel's Landlock ABI, or 0 without Landlock.
 func landlockABI() int {
-	v, err := ll.LandlockGetABIVersion()
-	if err != nil {
-		return 0
-	}
-	return v
+	v, _ := ll.LandlockGetABIVersion()
+	return max(v, 0)
 }
 
 // scopes reports whether this kernel has Landlock's signal and socket scopes.
@@ -93,10 +89,5 @@ func scopes() bool { return landlockABI() >= 6 }
 
 // is reports whether err is one of any.
 func is(err error, any ...unix.Errno) bool {
-	for _, e := range any {
-		if errors.Is(err, e) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(any, func(e unix.Errno) bool { return errors.Is(err, e) })
 }

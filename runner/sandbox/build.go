@@ -2,10 +2,12 @@ package sandbox
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"strings"
 	"time"
 
+	"demesne/internal/flock"
 	"demesne/netns"
 	"demesne/rootfs"
 	"demesne/runner"
@@ -67,17 +69,15 @@ func (s *Sandbox) Prepare(egress *runner.Egress) error {
 
 // all takes every step that s still needs.
 func (b *building) all() error {
-	if b.machine.minimal() {
-		if err := b.raiseMinimal(); err != nil {
-			return err
-		}
-		return b.complete()
+	var err error
+	switch {
+	case b.machine.minimal():
+		err = b.raiseMinimal()
+	case !b.prepared:
+		defer b.machine.Load.Building()()
+		err = b.raiseInTurn()
 	}
-	if b.prepared {
-		return b.complete()
-	}
-	defer b.machine.Load.Building()()
-	if err := b.raiseInTurn(); err != nil {
+	if err != nil {
 		return err
 	}
 	return b.complete()
@@ -265,6 +265,11 @@ func (b *building) handOver() error {
 	}
 	if err := b.files.complete(b.m); err != nil {
 		return err
+	}
+	for _, d := range append([]bind{b.files.binds.out}, b.files.binds.work...) {
+		if !flock.Leads(fmt.Sprintf("/proc/%d/root%s", b.init.pid, d.inside), d.File) {
+			return fmt.Errorf("mount %s: it does not appear in the sandbox", d.inside)
+		}
 	}
 	if err := admitted(); err != nil {
 		return err
