@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"demesne/images/events"
 	"demesne/images/oci"
 )
@@ -65,6 +67,27 @@ func TestPull(t *testing.T) {
 }
 
 // TestPullUnpacked checks that Enter is not called for layers that are already unpacked.
+// TestLate reads the result of a program that ended long before: the caller shows progress on a slow terminal.
+func TestLate(t *testing.T) {
+	c, registry := newClient(t, "")
+	addImage(t, registry, "a:1", []byte("x"))
+	name, err := c.remote(mustParse(t, "a:1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	last, err := c.run(t.Context(), job{args: c.pullArgs(name), on: func(events.Event) {
+		n++
+		for unix.Waitid(unix.P_ALL, 0, nil, unix.WEXITED|unix.WNOWAIT|unix.WNOHANG, nil) != unix.ECHILD {
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(10 * time.Millisecond) // its end is known by then, mostly
+	}})
+	if err != nil || last.Event != events.Result || n == 0 {
+		t.Errorf("%d events, %+v, %v", n, last, err)
+	}
+}
+
 func TestPullUnpacked(t *testing.T) {
 	c, _ := newClient(t, "")
 	ref := mustParse(t, "o/n:1")

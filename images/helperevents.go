@@ -24,7 +24,7 @@ const (
 func readEvents(r io.Reader, on func(events.Event)) (last events.Event, err error) {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(make([]byte, 0, 4<<10), maxLine)
-	for lines.Scan() { // until the program ends, or one second later: see release
+	for lines.Scan() { // until the program ends: see release
 		var e events.Event
 		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
 			return last, fmt.Errorf("read event: %w", err)

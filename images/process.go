@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"demesne/images/events"
+	"demesne/internal/fsutil"
 )
 
 // defaultGrace is the time between asking a program to end and killing it.
@@ -131,13 +132,13 @@ func (p *process) finish(ctx context.Context, j job) (events.Event, error) {
 	var werr error
 	wg.Go(func() { p.watch(ctx, j) })
 	wg.Go(func() { p.feed(j.lines) })
-	wg.Go(func() { said = readFirst(p.stderr) })
+	wg.Go(func() { said = readFirst(fsutil.Rest(p.stderr)) })
 	wg.Go(func() {
 		werr = p.cmd.Wait()
 		close(p.ended)
 		p.release()
 	})
-	last, err := readEvents(p.stdout, j.on)
+	last, err := readEvents(fsutil.Rest(p.stdout), j.on)
 	if err != nil {
 		p.kill(j)
 	}
@@ -145,13 +146,13 @@ func (p *process) finish(ctx context.Context, j job) (events.Event, error) {
 	return last, verdict(ctx, last, err, werr, said)
 }
 
-// release closes the pipes of a program that has ended. A process that it started, such as a
-// credential helper's daemon, may still hold their other ends.
+// release ends the reading of a program that has ended: what it wrote is in the pipes. A process that it started, such
+// as a credential helper's daemon, may still hold their other ends.
 func (p *process) release() {
 	p.stdin.Close()
-	soon := time.Now().Add(time.Second)
-	p.stdout.SetReadDeadline(soon)
-	p.stderr.SetReadDeadline(soon)
+	now := time.Now()
+	p.stdout.SetReadDeadline(now)
+	p.stderr.SetReadDeadline(now)
 }
 
 // watch ends the program when ctx ends. It closes the program's stdin if the job has no lines, and

@@ -9,8 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"demesne/internal/fsutil"
 	"demesne/internal/text"
 	"demesne/proxy/redact"
 	"demesne/runner"
@@ -238,38 +237,14 @@ func (s *stream) read() {
 	held := buffers.Get().(*[64 << 10]byte)
 	defer buffers.Put(held)
 	buf := held[:]
+	from := fsutil.Rest(s.pipe) // background processes may keep writing
 	for {
-		n, err := s.pipe.Read(buf)
+		n, err := from.Read(buf)
 		s.take(buf[:n])
-		if errors.Is(err, os.ErrDeadlineExceeded) {
-			s.rest(buf)
-		}
 		if err != nil {
 			return
 		}
 	}
-}
-
-// rest reads only the bytes that are in the pipe now: background processes may keep writing.
-func (s *stream) rest(buf []byte) {
-	rc, err := s.pipe.SyscallConn()
-	if err != nil {
-		return
-	}
-	rc.Control(func(fd uintptr) {
-		left, _ := unix.IoctlGetInt(int(fd), unix.TIOCINQ)
-		for left > 0 {
-			n, err := unix.Read(int(fd), buf[:min(left, len(buf))])
-			if err == unix.EINTR {
-				continue
-			}
-			if n <= 0 {
-				return
-			}
-			s.take(buf[:n])
-			left -= n
-		}
-	})
 }
 
 // abandon closes a pipe that was never given to a command.

@@ -15,6 +15,7 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"demesne/internal/cmdline"
+	"demesne/internal/fsutil"
 	"demesne/internal/lazy"
 	"demesne/internal/text"
 	"demesne/runner"
@@ -119,7 +120,7 @@ func (s *server) watch(errs *os.File) {
 	read := make(chan struct{})
 	go func() {
 		defer close(read)
-		io.Copy(&s.said, errs)
+		io.Copy(&s.said, fsutil.Rest(errs))
 	}()
 	s.result, _ = s.process.Wait(context.Background())
 	errs.SetReadDeadline(time.Now().Add(endTime)) // a process that the program left may keep it open

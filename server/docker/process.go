@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"time"
 
+	"demesne/internal/fsutil"
 	"demesne/runner"
 	"demesne/session"
 )
@@ -103,9 +104,9 @@ func (p *process) Carry(ctx context.Context, run session.Process, _ func()) (*ru
 }
 
 func (p *process) copy(f *os.File, stream byte) {
-	buf := make([]byte, 32<<10)
+	buf, from := make([]byte, 32<<10), fsutil.Rest(f)
 	for {
-		n, err := f.Read(buf)
+		n, err := from.Read(buf)
 		if n > 0 {
 			p.out.write(stream, buf[:n])
 		}

@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"demesne/internal/fsutil"
 	"demesne/runner"
 	"demesne/server"
 	"demesne/server/e2b/envd"
@@ -108,7 +109,7 @@ func (p *process) drop(r *reader) {
 // over. What its children write then is read and dropped, so that they can go on.
 func (p *process) stream(f *os.File, event func([]byte) *envd.ProcessEvent_DataEvent) {
 	buf := make([]byte, chunk)
-	from := p.run.Shown(f)
+	from := p.run.Shown(fsutil.Rest(f))
 	defer from.Close()
 	for {
 		p.mu.Lock()
