@@ -75,16 +75,16 @@ func (s *server) createContainer(w http.ResponseWriter, r *http.Request) error {
 			c.state.name = name
 			s.containers = append(s.containers, c)
 			c.making.Lock()
+		} else {
+			s.drop(sp)
 		}
 		return err
 	}, func() {
 		c.making.Unlock()
 		s.forget(c)
+		s.drop(sp)
 	})
 	if err != nil {
-		if sp != nil {
-			go s.endSandbox(sp)
-		}
 		s.unmount(c, true)
 		return err
 	}

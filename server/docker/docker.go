@@ -32,7 +32,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"sync"
 	"time"
 
 	"golang.org/x/net/netutil"
@@ -142,17 +141,17 @@ func (s *server) findParent() (parent *runner.Info, err error) {
 // close removes all containers, volumes and built images.
 func (s *server) close() {
 	s.end()
+	s.lending.Lock() // no request takes the spare or makes a container any more
 	s.mu.Lock()
-	all, sp := s.containers, s.spare.c
+	all := slices.Clone(s.containers) // each removal changes it
+	s.drop(s.spare.c)
+	s.spare.c = nil
 	s.mu.Unlock()
-	var ending sync.WaitGroup
-	if sp != nil {
-		ending.Go(func() { s.endSandbox(sp) })
-	}
+	s.lending.Unlock()
 	for _, c := range all {
-		ending.Go(func() { s.remove(c, true) })
+		s.ending.Go(func() { s.remove(c, true) })
 	}
-	ending.Wait()
+	s.ending.Wait()
 	s.session.Close()
 	s.dropBuilt()
 	if err := os.RemoveAll(s.dir); err != nil {

@@ -26,9 +26,10 @@ type server struct {
 	ctx      context.Context
 	end      context.CancelFunc
 	events   events
-	building sync.Mutex // held by a build: they run one after the other
-	buildKit sync.Once  // the caller was told that it is not spoken
-	lending  sync.Mutex // held while the parent's limits change: see claim
+	building sync.Mutex     // held by a build: they run one after the other
+	buildKit sync.Once      // the caller was told that it is not spoken
+	lending  sync.Mutex     // held while the parent's limits change: see claim
+	ending   sync.WaitGroup // of spares and, at the end, of containers
 
 	mu         sync.Mutex
 	containers []*container // the oldest first

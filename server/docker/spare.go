@@ -47,7 +47,7 @@ func (s *server) identify(c *container, id string) {
 
 // takeSpare returns the spare whose place a new container takes, with its id; nil: it has none. s.mu is held.
 func (s *server) takeSpare(c *container, kind string) *container {
-	if kind == "" {
+	if kind == "" || s.ctx.Err() != nil {
 		return nil
 	}
 	sp, same := s.spare.c, kind == s.spare.kind
@@ -59,7 +59,7 @@ func (s *server) takeSpare(c *container, kind string) *container {
 	case sp == nil:
 		return nil
 	case !same:
-		go s.endSandbox(sp)
+		s.drop(sp)
 		return nil
 	}
 	s.identify(c, sp.id)
@@ -87,12 +87,16 @@ func (s *server) prepare(c *container) {
 // expire ends a spare that no client took.
 func (s *server) expire(sp *container) {
 	s.mu.Lock()
-	left := s.spare.c == sp
-	if left {
+	defer s.mu.Unlock()
+	if s.spare.c == sp {
 		s.spare.c = nil
+		s.drop(sp)
 	}
-	s.mu.Unlock()
-	if left {
-		s.endSandbox(sp)
+}
+
+// drop ends a spare, if there is one. close waits for its end. s.mu is held.
+func (s *server) drop(sp *container) {
+	if sp != nil {
+		s.ending.Go(func() { s.endSandbox(sp) })
 	}
 }
