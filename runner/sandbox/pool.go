@@ -213,15 +213,16 @@ func (p *Pool[S]) retire(one *prepared[S]) {
 
 // Close ends all prepared sandboxes and stops the pool.
 func (p *Pool[S]) Close() {
+	var all []*prepared[S]
 	p.mu.Lock()
-	shapes := p.shapes
+	for _, sh := range p.shapes {
+		all = append(all, sh.list...) // finish may still change the list
+	}
 	p.shapes, p.closed = nil, true
 	p.mu.Unlock()
 	var wg sync.WaitGroup
-	for _, sh := range shapes {
-		for _, one := range sh.list {
-			wg.Go(func() { p.retire(one) })
-		}
+	for _, one := range all {
+		wg.Go(func() { p.retire(one) })
 	}
 	wg.Wait()
 }

@@ -228,3 +228,29 @@ func TestPoolLoad(t *testing.T) {
 		t.Error("no caller waits, and no sandbox is prepared")
 	}
 }
+
+// TestPoolClosesWhileMaking checks that all makers may fail while the pool closes.
+func TestPoolClosesWhileMaking(t *testing.T) {
+	for range 50 {
+		started, finish := make(chan struct{}), make(chan struct{})
+		p := &Pool[int]{Max: 3, Load: &Load{}, seen: requested("a"), PoolCallbacks: PoolCallbacks[int]{
+			Make: func(runner.Spec) (int, error) {
+				started <- struct{}{}
+				<-finish
+				return 0, fmt.Errorf("no")
+			},
+			Discard: func(int) { t.Error("what was not made is discarded") },
+			Valid:   func(int) bool { return true },
+			Serving: func() bool { return true },
+			Scarce:  func() bool { return false },
+		}}
+		for range 3 {
+			p.take("a", runner.Spec{})
+			p.Refill()
+		}
+		<-started
+		<-started
+		close(finish)
+		p.Close()
+	}
+}
