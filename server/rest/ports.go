@@ -84,6 +84,10 @@ func (s portAPI) publishPort(ctx context.Context, info *runner.Info, in *inSandb
 	if err != nil {
 		return p, err
 	}
+	if _, err := s.find(ctx, info.ID); err != nil { // the removal that came between ends only the ports that it found
+		s.published.remove(func(f *forward) bool { return f.sandbox == info.ID })
+		return p, err
+	}
 	return f.Port, nil
 }
 

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"runtime"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -416,6 +417,13 @@ func TestPorts(t *testing.T) {
 		t.Errorf("it still listens: %v", err)
 	}
 	r.steps([]step{{"DELETE /v1/sandboxes/web", "", 204, ""}})
+	for range 50 { // a port and the removal at once
+		r.make("web")
+		var both sync.WaitGroup
+		both.Go(func() { r.send("POST", "/v1/sandboxes/web/ports", `{"to":80}`) })
+		both.Go(func() { r.send("DELETE", "/v1/sandboxes/web", "") })
+		both.Wait()
+	}
 	if n := len(r.api.published.all); n != 0 {
 		t.Errorf("%d ports of no sandbox", n)
 	}

@@ -31,11 +31,13 @@ type command struct {
 	of      *connection
 	channel ssh.Channel
 	env     []string
-	size    *runner.Winsize // nil: no terminal
+	size    *runner.Winsize // as the command starts; nil: no terminal
 	agent   bool            // the client offered its agent
+	begun   bool            // env, size and agent change no more
 
 	mu      sync.Mutex
 	process session.Process // nil until it started
+	resized *runner.Winsize // size that was asked for before
 
 	in, out, errs *os.File // this process's ends
 	theirs        []*os.File
@@ -46,20 +48,21 @@ func (c *connection) session(ctx context.Context, channel ssh.Channel, requests 
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	x := &command{of: c, channel: channel}
-	begun := false
 	for r := range requests {
 		ok := false
 		switch r.Type {
 		case "exec", "shell", "subsystem":
-			if ok = !begun; ok {
+			if ok = !x.begun; ok {
+				x.begun = true
 				ok = x.begin(ctx, r)
-				begun = ok
 			}
 		case "auth-agent-req@openssh.com":
 			if ok = c.allow.Agent; !ok {
 				c.say("agent forwarding is refused: " + sshcmd.ForwardAgent + " allows it")
 			}
-			x.agent = ok
+			if ok = ok && !x.begun; ok {
+				x.agent = true
+			}
 		default:
 			ok = x.set(r)
 		}
@@ -99,7 +102,7 @@ func (x *command) set(r *ssh.Request) bool {
 			Cols, Rows, WidthPx, HighPx uint32
 			Modes                       string
 		}
-		if ssh.Unmarshal(r.Payload, &q) != nil || !isValue(q.Term) {
+		if ssh.Unmarshal(r.Payload, &q) != nil || !isValue(q.Term) || x.begun {
 			return false
 		}
 		x.size = winsize(q.Cols, q.Rows)
@@ -107,11 +110,10 @@ func (x *command) set(r *ssh.Request) bool {
 		return true
 	case "window-change":
 		var q struct{ Cols, Rows, WidthPx, HighPx uint32 }
-		p := x.started()
-		return ssh.Unmarshal(r.Payload, &q) == nil && p != nil && p.Resize(*winsize(q.Cols, q.Rows)) == nil
+		return ssh.Unmarshal(r.Payload, &q) == nil && x.size != nil && x.resize(winsize(q.Cols, q.Rows))
 	case "env":
 		var q struct{ Name, Value string }
-		if ssh.Unmarshal(r.Payload, &q) != nil || !isLocale(q.Name) || !isValue(q.Value) || len(x.env) >= mostVariables {
+		if ssh.Unmarshal(r.Payload, &q) != nil || !isLocale(q.Name) || !isValue(q.Value) || len(x.env) >= mostVariables || x.begun {
 			return false
 		}
 		x.env = append(x.env, q.Name+"="+q.Value)
@@ -142,6 +144,17 @@ func winsize(cols, rows uint32) *runner.Winsize {
 		return &runner.Winsize{Rows: 24, Cols: 80}
 	}
 	return &runner.Winsize{Rows: uint16(min(rows, 0xffff)), Cols: uint16(min(cols, 0xffff))}
+}
+
+// resize changes the size of the terminal, or the size that it will have.
+func (x *command) resize(size *runner.Winsize) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.process == nil {
+		x.resized = size
+		return true
+	}
+	return x.process.Resize(*size) == nil
 }
 
 func (x *command) started() session.Process {

@@ -2,7 +2,6 @@ package sshserver
 
 import (
 	"context"
-	"errors"
 	"io"
 	"os"
 	"sync/atomic"
@@ -10,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"demesne/internal/fsutil"
 	"demesne/runner"
 	"demesne/session"
 )
@@ -63,6 +63,9 @@ func (x *command) Carry(ctx context.Context, p session.Process, _ func()) (*runn
 	}
 	x.mu.Lock()
 	x.process = p
+	if x.resized != nil {
+		p.Resize(*x.resized)
+	}
 	x.mu.Unlock()
 	outs := []*pump{newPump(x.out, x.channel)}
 	if x.errs != nil {
@@ -121,14 +124,11 @@ func newPump(from *os.File, to io.Writer) *pump {
 
 func (p *pump) run() {
 	defer close(p.done)
-	buf := make([]byte, 64<<10)
+	buf, from := make([]byte, 64<<10), fsutil.Rest(p.from) // processes that the command left may write more
 	for {
-		n, err := p.from.Read(buf)
+		n, err := from.Read(buf)
 		if n > 0 && !p.pass(buf[:n]) {
 			return
-		}
-		if errors.Is(err, os.ErrDeadlineExceeded) {
-			p.rest(buf)
 		}
 		if err != nil {
 			return
@@ -146,27 +146,6 @@ func (p *pump) pass(b []byte) bool {
 		p.from.Close()
 	}
 	return err == nil
-}
-
-// rest sends the bytes that are in the pipe now: processes that the command left may write more.
-func (p *pump) rest(buf []byte) {
-	raw, err := p.from.SyscallConn()
-	if err != nil {
-		return
-	}
-	raw.Control(func(fd uintptr) {
-		left, _ := unix.IoctlGetInt(int(fd), unix.TIOCINQ)
-		for left > 0 {
-			n, err := unix.Read(int(fd), buf[:min(left, len(buf))])
-			if err == unix.EINTR {
-				continue
-			}
-			if n <= 0 || !p.pass(buf[:n]) {
-				return
-			}
-			left -= n
-		}
-	})
 }
 
 // settle returns once all output of an ended command is sent. What processes write that the command left is then read and
