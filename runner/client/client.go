@@ -88,7 +88,7 @@ func Connect(ctx context.Context, o Options) (*Client, error) {
 	if root {
 		mode = userns.ModeRoot
 	}
-	for {
+	for began := time.Now(); ; time.Sleep(time.Millisecond) {
 		l := &launcher{dir: dir, progs: progs, root: root, poolSize: spares, mode: mode, network: o.Network}
 		sock, err := l.connect(ctx)
 		if err != nil {
@@ -100,9 +100,12 @@ func Connect(ctx context.Context, o Options) (*Client, error) {
 		}
 		conn := ipc.NewConn(sock)
 		err = c.introduce(ctx, conn, sock, l)
-		if errors.Is(err, io.EOF) { // the runner was already ending
+		if errors.Is(err, io.EOF) && time.Since(began) < greetPatience { // the runner was already ending, or has no descriptors
 			conn.Close()
 			continue
+		}
+		if errors.Is(err, io.EOF) {
+			err = &ipc.Error{Code: ipc.CodeBusy, Text: "it takes no caller", Hint: "remove sandboxes or raise ulimit -n: it may have no descriptors left"}
 		}
 		if err != nil {
 			conn.Close()
