@@ -79,7 +79,7 @@ func (e Engine) Call(ctx context.Context, in io.Reader, out io.Writer, verb stri
 		return err
 	}
 	cmd := exec.CommandContext(ctx, argv[0], append([]string{argv[1], verb, e.At}, ids...)...)
-	cmd.Stdin, cmd.Stdout, cmd.WaitDelay = in, out, time.Second
+	cmd.Stdin, cmd.Stdout, cmd.WaitDelay = in, out, 10*time.Second // a busy machine copies the output late
 	var errs text.Last
 	errs.Most = 64 << 10
 	cmd.Stderr = &errs
