@@ -32,7 +32,7 @@ RACE := ./agents ./cli $(addprefix ./cli/,agent app launch machine run sandbox s
   ./server ./session/audit ./server/hostcmd ./server/runs ./runner/client ./runner/jobs ./runner/network/proxyclient ./runner/store ./runner/ipc ./runner/limits/...
 RACEALL := ./build/... ./kernels/... ./mcp/... ./server/... ./session/...
 
-.PHONY: generate build test-nested test-vm test-arm64 test-release cross demo test test-crowded test-bare test-race check bench fuzz chaos soak clients docker python ray wheel rivals recipes desktop kernels kubernetes docs module release install deps clean help
+.PHONY: generate build test-nested test-vm test-arm64 test-release test-starved cross demo test test-crowded test-bare test-race check bench fuzz chaos soak clients docker python ray wheel rivals recipes desktop kernels kubernetes docs module release install deps clean help
 build:
 	@mkdir -p bin
 	@rm -f $(filter-out $(addprefix bin/,$(notdir $(wildcard cmd/demesne*))),$(wildcard bin/demesne*)) # links, and programs of older versions
@@ -87,6 +87,10 @@ test: build
 # Runs the tests (RUN and PKG hold) on a copy of this machine on which much else is installed, or little. Needs root.
 test-crowded test-bare: build
 	@GO="$(GO)" integration/elsewhere.sh $(@:test-%=%)
+
+# Runs the tests (RUN and PKG hold) while random threads have no processor. Needs root, and 20 minutes.
+test-starved: build
+	@integration/machines/starve.py $${SHARE:-0.04} $(MAKE) test
 
 test-race: build
 	GORACE=atexit_sleep_ms=10 DEMESNE_BIN=$(BIN) $(GO) test -count=1 -race $(RACEALL)
@@ -205,6 +209,7 @@ help:
 	@echo 'make bench   the figures, against bwrap and runc in the same run; PART=peers prints the table of README.md'
 	@echo 'make test-race  the race detector where it takes long to compile'
 	@echo 'make test-crowded, make test-bare  as make test, with R, docker, Slurm and others installed, and with few programs'
+	@echo 'make test-starved  as make test, while random threads have no processor; SHARE=0.1 of them'
 	@echo 'make test-nested  demesne in containers, units and other sandboxes'
 	@echo 'make test-vm, make test-arm64  demesne in virtual machines of Debian 12 and 13, and of arm64; PARTS=unit the unit of systemd'
 	@echo 'make cross   the programs for arm64 and riscv64'
