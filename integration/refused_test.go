@@ -280,6 +280,15 @@ func TestRefusedTProxy(t *testing.T) {
 	}
 }
 
+// TestRefusedShort checks that a machine without memory for namespaces runs nothing in a weaker sandbox.
+func TestRefusedShort(t *testing.T) {
+	b := newBox(t)
+	run := b.refusing("unshare=12")
+	if r := b.finish(run("run", "--", "true")); r.code != 125 || !strings.Contains(r.stderr, "cannot allocate memory") {
+		t.Errorf("%+v", r)
+	}
+}
+
 // underProc starts the CLI with another /proc: the arguments of mount(8). The end of the pid namespace would kill the reaper.
 func (b *box) underProc(t *testing.T, mount string) func(args ...string) *exec.Cmd {
 	unshare := program(t, "unshare")

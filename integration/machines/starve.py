@@ -4,7 +4,7 @@
     starve.py SHARE COMMAND [ARGUMENT]...
 
 Five times a second, SHARE of the processes that started since, and half that share of the threads of the others, get the policy
-SCHED_IDLE (sched(7)) beside endless loops, one for each processor. New threads and processes begin without it.
+SCHED_IDLE (sched(7)) beside endless loops, one for each processor. Until the next time, the threads that they start have it too.
 """
 import os
 import random
@@ -20,9 +20,10 @@ def started(pid):
     return 0 if int(fields[6]) & 0x00200000 else int(fields[19])  # PF_KTHREAD
 
 
-def policy(tid, which):
+def starve(tid, wanted):
     try:
-        os.sched_setscheduler(tid, which | os.SCHED_RESET_ON_FORK, os.sched_param(0))
+        if (os.sched_getscheduler(tid) == os.SCHED_IDLE) != wanted:
+            os.sched_setscheduler(tid, os.SCHED_IDLE if wanted else os.SCHED_OTHER, os.sched_param(0))
     except OSError:
         pass  # it has ended
 
@@ -42,24 +43,19 @@ def main(share, command):
     since = started(os.getpid())
     work = subprocess.Popen(command)
     others = {os.getpid(), *(loop.pid for loop in loops)}
-    starved = set()
     try:
         while work.poll() is None:
-            next_ones = set()
             for tids in threads(since, others):
                 whole = random.random() < share
-                next_ones.update(tid for tid in tids if whole or random.random() < share / 2)
-            for tid in starved - next_ones:
-                policy(tid, os.SCHED_OTHER)
-            for tid in next_ones - starved:
-                policy(tid, os.SCHED_IDLE)
-            starved = next_ones
+                for tid in tids:
+                    starve(tid, whole or random.random() < share / 2)
             time.sleep(random.uniform(0.1, 0.3))
     finally:
         for loop in loops:
             loop.kill()
-        for tid in starved:
-            policy(tid, os.SCHED_OTHER)
+        for tids in threads(since, others):
+            for tid in tids:
+                starve(tid, False)
     return work.returncode
 
 
