@@ -8,6 +8,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
+
+	"demesne/internal/flock"
 )
 
 // TestEscapeP25RunnerStopped checks that a stopped runner does not block new callers forever (P25). The error
@@ -26,6 +29,25 @@ func TestEscapeP25RunnerStopped(t *testing.T) {
 	}
 	syscall.Kill(runner, syscall.SIGCONT)
 	b.must("exec", id, "--", "true")
+}
+
+// TestOpenReleased checks that a sandbox can be used while a killed runner still has it, as after the end of a bwrap.
+func TestOpenReleased(t *testing.T) {
+	b := newBox(t)
+	id := b.create()
+	b.must("exec", id, "-c", "echo kept > f")
+	b.must("stop", id)
+	dir, err := flock.TryOpen(b.dir+"/k/"+id, os.O_RDONLY, flock.Exclusive)
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan result)
+	go func() { done <- b.demesne("exec", id, "--", "cat", "f") }()
+	time.Sleep(200 * time.Millisecond) // long enough that it finds the lock
+	dir.Close()
+	if r := <-done; r.stdout != "kept\n" {
+		t.Errorf("%+v", r)
+	}
 }
 
 // freeze stops a process, and returns when each of its threads has stopped: the others continue for a while after the signal.

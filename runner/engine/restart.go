@@ -56,7 +56,7 @@ func (e *Engine) absent(op ipc.Op, t api.Target, rec store.Record, unknown error
 	case unknown == nil && (op == api.OpPause || op == api.OpUsage):
 		return nil, sandbox.ErrStopped(rec)
 	case unknown == nil && op == api.OpOpen:
-		return nil, sandbox.ErrStopped(rec)
+		return nil, sandbox.ErrStopped(e.machine.Released(rec))
 	case unknown == nil:
 		return nil, e.machine.StopOther(rec, t.Keep)
 	case op == api.OpStop || op == api.OpPause || op == api.OpUsage:

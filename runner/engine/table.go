@@ -173,7 +173,7 @@ func (t *table) locate(idOrName string) (*sandbox.Sandbox, store.Record, error) 
 func (t *table) live(idOrName string) (*sandbox.Sandbox, error) {
 	s, rec, err := t.locate(idOrName)
 	if err == nil && s == nil {
-		err = sandbox.ErrStopped(rec)
+		err = sandbox.ErrStopped(t.machine.Released(rec))
 	}
 	return s, err
 }

@@ -32,6 +32,23 @@ func waitEnd(init store.Process) error {
 	return nil
 }
 
+// releaseTime bounds the wait for a runner that was killed.
+const releaseTime = 5 * time.Second
+
+// Released returns the record of a sandbox as it is once a killed runner has released it. That takes a while where a pid
+// namespace ends with the runner. Released does not wait for a runner whose PID 1 lives.
+func (m *Machine) Released(rec store.Record) store.Record {
+	d, err := m.Store()
+	for until := time.Now().Add(releaseTime); err == nil && rec.Info.State == runner.Running && !rec.Init.Alive() && time.Now().Before(until); {
+		time.Sleep(time.Millisecond)
+		var now store.Record
+		if now, err = d.Find(rec.Info.ID, nil); err == nil {
+			rec = now
+		}
+	}
+	return rec
+}
+
 // ErrStopped returns the error for using a sandbox that has no processes of this runner.
 func ErrStopped(rec store.Record) error {
 	if rec.Snapshot {
