@@ -61,8 +61,9 @@ func (s *server) createContainer(w http.ResponseWriter, r *http.Request) error {
 	name := strings.TrimPrefix(r.URL.Query().Get("name"), "/")
 	kind := c.kind(name)
 	var sp *container
+	var dropped <-chan struct{}
 	err = s.claim(func() error {
-		sp = s.takeSpare(c, kind)
+		sp, dropped = s.takeSpare(c, kind)
 		name = firstOf(name, c.state.name)
 		err := s.free(name)
 		if err == nil && len(s.containers) >= containersMost {
@@ -84,6 +85,9 @@ func (s *server) createContainer(w http.ResponseWriter, r *http.Request) error {
 		s.forget(c)
 		s.drop(sp)
 	})
+	if dropped != nil {
+		<-dropped // a spare of another kind has its limits beside the containers'
+	}
 	if err != nil {
 		s.unmount(c, true)
 		return err

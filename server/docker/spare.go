@@ -45,10 +45,11 @@ func (s *server) identify(c *container, id string) {
 	c.create.Spec.Hostname = firstOf(c.body.Hostname, id[:12])
 }
 
-// takeSpare returns the spare whose place a new container takes, with its id; nil: it has none. s.mu is held.
-func (s *server) takeSpare(c *container, kind string) *container {
+// takeSpare returns the spare whose place a new container takes, with its id; nil: it has none. dropped is closed at the end of
+// a spare of another kind; nil: there was none. s.mu is held.
+func (s *server) takeSpare(c *container, kind string) (taken *container, dropped <-chan struct{}) {
 	if kind == "" || s.ctx.Err() != nil {
-		return nil
+		return nil, nil
 	}
 	sp, same := s.spare.c, kind == s.spare.kind
 	if same && time.Since(s.spare.at) < near {
@@ -57,13 +58,12 @@ func (s *server) takeSpare(c *container, kind string) *container {
 	s.spare = spare{kind: kind, at: time.Now()}
 	switch {
 	case sp == nil:
-		return nil
+		return nil, nil
 	case !same:
-		s.drop(sp)
-		return nil
+		return nil, s.drop(sp)
 	}
 	s.identify(c, sp.id)
-	return sp
+	return sp, nil
 }
 
 // prepare makes a spare for the container that probably follows c.
@@ -94,9 +94,14 @@ func (s *server) expire(sp *container) {
 	}
 }
 
-// drop ends a spare, if there is one. close waits for its end. s.mu is held.
-func (s *server) drop(sp *container) {
-	if sp != nil {
-		s.ending.Go(func() { s.endSandbox(sp) })
-	}
+// drop ends a spare, if there is one, and closes ended then. The server's close waits for it. s.mu is held.
+func (s *server) drop(sp *container) (ended <-chan struct{}) {
+	done := make(chan struct{})
+	s.ending.Go(func() {
+		defer close(done)
+		if sp != nil {
+			s.endSandbox(sp)
+		}
+	})
+	return done
 }
