@@ -105,7 +105,7 @@ func Connect(ctx context.Context, o Options) (*Client, error) {
 			continue
 		}
 		if errors.Is(err, io.EOF) {
-			err = &ipc.Error{Code: ipc.CodeBusy, Text: "it takes no caller", Hint: "remove sandboxes or raise ulimit -n: it may have no descriptors left"}
+			err = &ipc.Error{Code: ipc.CodeBusy, Text: fmt.Sprintf("it has closed every connection for %v", greetPatience), Hint: "remove sandboxes or raise ulimit -n: it may have no descriptors left"}
 		}
 		if err != nil {
 			conn.Close()

@@ -179,15 +179,12 @@ func TestPoolEnd(t *testing.T) {
 	}
 }
 
-// TestPoolMakers checks that two sandboxes are made at once and that a third one waits for a maker.
-func TestPoolMakers(t *testing.T) {
-	started, finish := make(chan struct{}), make(chan struct{})
-	var made atomic.Int32
+// makingTwo returns a pool for three sandboxes whose makers are at work. Each has sent to started, and then calls one.
+func makingTwo(started chan struct{}, one func() (int, error)) *Pool[int] {
 	p := &Pool[int]{Max: 3, Load: &Load{}, seen: requested("a"), PoolCallbacks: PoolCallbacks[int]{
 		Make: func(runner.Spec) (int, error) {
 			started <- struct{}{}
-			<-finish
-			return int(made.Add(1)), nil
+			return one()
 		},
 		Discard: func(int) {},
 		Valid:   func(int) bool { return true },
@@ -200,6 +197,17 @@ func TestPoolMakers(t *testing.T) {
 	}
 	<-started
 	<-started
+	return p
+}
+
+// TestPoolMakers checks that two sandboxes are made at once and that a third one waits for a maker.
+func TestPoolMakers(t *testing.T) {
+	started, finish := make(chan struct{}), make(chan struct{})
+	var made atomic.Int32
+	p := makingTwo(started, func() (int, error) {
+		<-finish
+		return int(made.Add(1)), nil
+	})
 	p.Refill()
 	p.mu.Lock()
 	if at := len(p.shapes[0].list); at != makers || p.pending != makers {
@@ -233,23 +241,10 @@ func TestPoolLoad(t *testing.T) {
 func TestPoolClosesWhileMaking(t *testing.T) {
 	for range 50 {
 		started, finish := make(chan struct{}), make(chan struct{})
-		p := &Pool[int]{Max: 3, Load: &Load{}, seen: requested("a"), PoolCallbacks: PoolCallbacks[int]{
-			Make: func(runner.Spec) (int, error) {
-				started <- struct{}{}
-				<-finish
-				return 0, fmt.Errorf("no")
-			},
-			Discard: func(int) { t.Error("what was not made is discarded") },
-			Valid:   func(int) bool { return true },
-			Serving: func() bool { return true },
-			Scarce:  func() bool { return false },
-		}}
-		for range 3 {
-			p.take("a", runner.Spec{})
-			p.Refill()
-		}
-		<-started
-		<-started
+		p := makingTwo(started, func() (int, error) {
+			<-finish
+			return 0, fmt.Errorf("no")
+		})
 		close(finish)
 		p.Close()
 	}

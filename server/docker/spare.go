@@ -94,7 +94,7 @@ func (s *server) expire(sp *container) {
 	}
 }
 
-// drop ends a spare, if there is one, and closes ended then. The server's close waits for it. s.mu is held.
+// drop ends a spare, if there is one. ended is closed at its end, for which the server's close waits. s.mu is held.
 func (s *server) drop(sp *container) (ended <-chan struct{}) {
 	done := make(chan struct{})
 	s.ending.Go(func() {

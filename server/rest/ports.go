@@ -84,8 +84,8 @@ func (s portAPI) publishPort(ctx context.Context, info *runner.Info, in *inSandb
 	if err != nil {
 		return p, err
 	}
-	if _, err := s.find(ctx, info.ID); err != nil { // the removal that came between ends only the ports that it found
-		s.published.remove(func(f *forward) bool { return f.sandbox == info.ID })
+	if _, err := s.find(ctx, info.ID); err != nil { // a removal ends only the ports that it finds
+		s.published.remove(func(other *forward) bool { return other == f })
 		return p, err
 	}
 	return f.Port, nil
