@@ -130,10 +130,15 @@ type process struct {
 	name      string
 }
 
+// cmdline returns the arguments, each with a NUL behind it. It is empty for a process that has ended.
+func (p process) cmdline() string {
+	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.pid))
+	return string(b)
+}
+
 func (p process) String() string {
-	cmdline, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.pid))
 	wchan, _ := os.ReadFile(fmt.Sprintf("/proc/%d/wchan", p.pid))
-	return fmt.Sprintf("%d (%s, parent %d, state %c in %s) %q", p.pid, p.name, p.ppid, p.state, wchan, cmdline)
+	return fmt.Sprintf("%d (%s, parent %d, state %c in %s) %q", p.pid, p.name, p.ppid, p.state, wchan, p.cmdline())
 }
 
 func processes() (all []process) {

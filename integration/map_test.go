@@ -139,7 +139,7 @@ func TestMap(t *testing.T) {
 		job := strings.TrimSpace(r.stdout)
 		b.demesne("wait", job+"/3")
 		for _, p := range descendants() {
-			if strings.Contains(p.String(), job) {
+			if strings.Contains(p.cmdline(), job) {
 				syscall.Kill(p.pid, syscall.SIGKILL)
 			}
 		}

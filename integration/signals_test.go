@@ -125,8 +125,8 @@ func TestEscapeP12Survivors(t *testing.T) {
 	} {
 		b.sh(script)
 		for _, p := range descendants() {
-			cmdline := p.String()
-			eventually(t, name+": "+cmdline+" to be gone", func() bool { return !strings.Contains(p.String(), "3111") })
+			shown := p.String()
+			eventually(t, name+": "+shown+" to be gone", func() bool { return !strings.Contains(p.cmdline(), "3111") })
 		}
 	}
 	cmd, _ := b.started([]string{"--timeout", "1s"}, "trap '' TERM INT HUP; (setsid sleep 3111 &); echo ready; sleep 3111")
