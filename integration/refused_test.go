@@ -280,12 +280,14 @@ func TestRefusedTProxy(t *testing.T) {
 	}
 }
 
-// TestRefusedShort checks that a machine without memory for namespaces runs nothing in a weaker sandbox.
+// TestRefusedShort checks that a machine without memory or processes for namespaces runs nothing in a weaker sandbox.
 func TestRefusedShort(t *testing.T) {
-	b := newBox(t)
-	run := b.refusing("unshare=12")
-	if r := b.finish(run("run", "--", "true")); r.code != 125 || !strings.Contains(r.stderr, "cannot allocate memory") {
-		t.Errorf("%+v", r)
+	for refuse, text := range map[string]string{"unshare=12": "cannot allocate memory", "unshare=11": "resource temporarily unavailable"} {
+		b := newBox(t)
+		run := b.refusing(refuse)
+		if r := b.finish(run("run", "--", "true")); r.code != 125 || !strings.Contains(r.stderr, text) {
+			t.Errorf("%s: %+v", refuse, r)
+		}
 	}
 }
 

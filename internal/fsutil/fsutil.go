@@ -10,8 +10,15 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 )
+
+// Short reports whether the machine, or this process, had too little of a resource. The next try may succeed, so it is no
+// reason for something weaker.
+func Short(err error) bool {
+	return slices.ContainsFunc([]error{syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE, syscall.EAGAIN}, func(e error) bool { return errors.Is(err, e) })
+}
 
 // Exists reports whether path exists and is accessible. A link exists even if its target does not.
 func Exists(path string) bool {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -187,7 +186,7 @@ func (l *launcher) start(lock *os.File) (*os.File, error) {
 		return conn, nil
 	case errors.Is(err, errHalfMapped) && !l.single:
 		l.single = true
-	case errors.As(err, &refused) && slices.Contains(short, refused.Errno):
+	case fsutil.Short(err):
 		return nil, err
 	case errors.As(err, &refused) && l.mode != userns.ModeMinimal:
 		facts := diagnose.Read(l.progs.runner)
@@ -203,9 +202,6 @@ func (l *launcher) start(lock *os.File) (*os.File, error) {
 	// The lowered settings are kept for the next try. The lock is not: the reaper has removed it.
 	return nil, errRetry
 }
-
-// short are the errors of a machine that is short of a resource. That is no reason for a weaker sandbox.
-var short = []syscall.Errno{syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE}
 
 // try starts a runner, unless it could make no sandbox in the mode. Debian's sysctl asks for a capability that no process has in
 // the runner's namespace, so it refuses root's sandboxes too.
