@@ -11,7 +11,9 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 
+	"demesne/internal/fsutil"
 	"demesne/runner"
 )
 
@@ -79,7 +81,8 @@ func outMaps() *idPlan {
 }
 
 // write maps the ids into pid's new user namespace. Where newuidmap(1) does not work, it falls back to the caller's
-// single id. newuidmap fails under no_new_privs, in bwrap, without a passwd entry, and in nested namespaces.
+// single id. newuidmap fails under no_new_privs, in bwrap, without a passwd entry, and in nested namespaces. One that a short
+// machine did not start, or killed, is no reason.
 func (p *idPlan) write(pid int) (*idMaps, error) {
 	if p.fixed {
 		return &p.idMaps, errors.Join(writeMap(pid, "uid_map", p.UID), writeMap(pid, "gid_map", p.GID))
@@ -88,6 +91,9 @@ func (p *idPlan) write(pid int) (*idMaps, error) {
 	if err == nil {
 		if err = runMappers(pid, p.UID, p.GID); err == nil {
 			return &p.idMaps, nil
+		}
+		if killed := new(exec.ExitError); fsutil.Short(err) || errors.As(err, &killed) && killed.Sys().(syscall.WaitStatus).Signal() == syscall.SIGKILL {
+			return nil, fmt.Errorf("write id map: %w", err)
 		}
 		for _, name := range []string{"uid_map", "gid_map"} {
 			if m, rerr := os.ReadFile(procFile(pid, name)); rerr != nil || len(m) > 0 {

@@ -2,7 +2,9 @@ package client
 
 import (
 	"os"
+	"os/exec"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -56,5 +58,29 @@ func TestSearchable(t *testing.T) {
 	dir := t.TempDir()
 	if err := searchable(dir); err == nil {
 		t.Errorf("%s is private and passes", dir)
+	}
+}
+
+// TestMapperShort: a mapper that is killed or cannot start for a moment is no reason for a single id; one that fails is.
+func TestMapperShort(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	for script, single := range map[string]bool{"kill -9 $$": false, "kill -31 $$": true, "exit 1": true} {
+		for _, name := range []string{"newuidmap", "newgidmap"} {
+			if err := os.WriteFile(dir+"/"+name, []byte("#!/bin/sh\n"+script), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c := exec.Command("sleep", "100")
+		c.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER}
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		maps, err := new(idPlan).write(c.Process.Pid)
+		if single && (err != nil || maps.Why == "") || !single && err == nil {
+			t.Errorf("%s: %+v, %v", script, maps, err)
+		}
+		c.Process.Kill()
+		c.Wait()
 	}
 }
