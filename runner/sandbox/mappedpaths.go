@@ -23,7 +23,11 @@ func mappedPaths(pid1 int) (paths []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, pid := range below(pid1) {
+	pids, err := descendants(pid1)
+	if err != nil {
+		return nil, err
+	}
+	for _, pid := range pids {
 		f, err := os.Open("/proc/" + strconv.Itoa(pid) + "/maps")
 		if errors.Is(err, fs.ErrNotExist) {
 			continue

@@ -5,12 +5,20 @@ import (
 	"os"
 )
 
-// Held reports whether the stopped processes have not run since. A process can arrange to be continued by a
+// Held reports whether the stopped processes surely have not run since. A process can arrange to be continued by a
 // timer set earlier (timer_create(2) with SIGCONT). Held compares how often each thread ran (schedstat, on
 // kernels with CONFIG_SCHED_INFO). Without schedstat, it only checks that no thread runs now.
 func (f *stoppedProcesses) Held() bool {
-	for _, pid := range below(f.pid1) {
-		for _, task := range tasks(pid) {
+	pids, err := descendants(f.pid1)
+	if err != nil {
+		return false
+	}
+	for _, pid := range pids {
+		threads, err := tasks(pid)
+		if err != nil {
+			return false
+		}
+		for _, task := range threads {
 			runs, known := f.runs[task]
 			if now := timesRun(task); !inert(task) || !known || now != runs && now != "" {
 				return false
@@ -24,7 +32,8 @@ func (f *stoppedProcesses) Held() bool {
 func (f *stoppedProcesses) remember(pid1 int) {
 	f.pid1, f.runs = pid1, map[string]string{}
 	for _, pid := range below(pid1) {
-		for _, task := range tasks(pid) {
+		threads, _ := tasks(pid)
+		for _, task := range threads {
 			f.runs[task] = timesRun(task)
 		}
 	}

@@ -17,8 +17,10 @@ package sandbox
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"runtime"
 	"slices"
@@ -43,16 +45,20 @@ type stoppedProcesses struct {
 	runs  map[string]string // of each thread, see Held
 }
 
-// alone reports whether pid1 has no descendant.
-func alone(pid1 int) bool { return len(below(pid1)) == 0 }
+// alone reports whether pid1 surely has no descendant.
+func alone(pid1 int) bool {
+	pids, err := descendants(pid1)
+	return err == nil && len(pids) == 0
+}
 
 // stopProcesses stops every descendant of pid1, a process of this pid namespace. On an error it continues them.
 func stopProcesses(pid1 int) (*stoppedProcesses, error) {
 	f := &stoppedProcesses{fds: map[int]int{}}
 	seen := map[int]bool{}
 	for deadline, pause := time.Now().Add(patience), 50*time.Microsecond; ; pause = min(2*pause, 5*time.Millisecond) {
-		still := true
-		for _, pid := range below(pid1) {
+		pids, err := descendants(pid1)
+		still := err == nil
+		for _, pid := range pids {
 			if !seen[pid] {
 				still = false
 				if _, parent := stat("/proc/" + strconv.Itoa(pid) + "/stat"); parent == pid1 || all(parent, inert) {
@@ -66,9 +72,12 @@ func stopProcesses(pid1 int) (*stoppedProcesses, error) {
 			f.remember(pid1)
 			return f, nil
 		}
-		if time.Now().After(deadline) {
+		if err == nil && time.Now().After(deadline) {
+			err = errRestless
+		}
+		if err != nil {
 			f.Resume()
-			return nil, fmt.Errorf("stop processes: %w", errRestless)
+			return nil, fmt.Errorf("stop processes: %w", err)
 		}
 		time.Sleep(pause)
 	}
@@ -79,13 +88,21 @@ func stopProcesses(pid1 int) (*stoppedProcesses, error) {
 func (f *stoppedProcesses) stop(pid1, pid int) {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
-		return // it has exited
+		return // it has exited, or stopProcesses sees that it still runs
 	}
 	if !descends(pid, pid1) || all(pid, stopped) || unix.PidfdSendSignal(fd, unix.SIGSTOP, nil, 0) != nil {
 		unix.Close(fd)
 		return
 	}
 	f.order, f.fds[pid] = append(f.order, pid), fd
+}
+
+// notGone returns err unless it means that a process or thread has exited.
+func notGone(err error) error {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) {
+		return nil
+	}
+	return err
 }
 
 // Resume continues the stopped processes. It may be called again.
@@ -100,13 +117,22 @@ func (f *stoppedProcesses) Resume() {
 // mostProcesses stops a walk that chases a fork bomb.
 const mostProcesses = 1 << 16
 
-// below lists the descendants of pid1, parents first. A process forked during the walk may be missing until the
-// next walk.
+// below lists those descendants of pid1 that it can find.
 func below(pid1 int) []int {
+	pids, _ := descendants(pid1)
+	return pids
+}
+
+// descendants lists the descendants of pid1, parents first. A process forked during the walk may be missing until the
+// next walk.
+func descendants(pid1 int) (pids []int, err error) {
 	found := []int{pid1}
 	for i := 0; i < len(found) && len(found) < mostProcesses; i++ {
-		for _, t := range tasks(found[i]) {
-			text, _ := os.ReadFile(t + "/children")
+		threads, terr := tasks(found[i])
+		err = cmp.Or(err, terr)
+		for _, t := range threads {
+			text, terr := os.ReadFile(t + "/children")
+			err = cmp.Or(err, notGone(terr))
 			for word := range bytes.FieldsSeq(text) {
 				if pid, err := strconv.Atoi(string(word)); err == nil {
 					found = append(found, pid)
@@ -114,27 +140,28 @@ func below(pid1 int) []int {
 			}
 		}
 	}
-	return found[1:]
+	return found[1:], err
 }
 
 // tasks lists the /proc directories of a process's threads.
-func tasks(pid int) []string {
+func tasks(pid int) ([]string, error) {
 	dir := "/proc/" + strconv.Itoa(pid) + "/task"
 	f, err := os.Open(dir)
 	if err != nil {
-		return nil
+		return nil, notGone(err)
 	}
 	defer f.Close()
-	names, _ := f.Readdirnames(-1)
+	names, err := f.Readdirnames(-1)
 	for i := range names {
 		names[i] = dir + "/" + names[i]
 	}
-	return names
+	return names, notGone(err)
 }
 
 // all reports whether like holds for every thread of a process.
 func all(pid int, like func(task string) bool) bool {
-	return !slices.ContainsFunc(tasks(pid), func(t string) bool { return !like(t) })
+	threads, err := tasks(pid)
+	return err == nil && !slices.ContainsFunc(threads, func(t string) bool { return !like(t) })
 }
 
 // stopped reports whether a thread can do nothing, because it is stopped or dead.
@@ -175,11 +202,11 @@ func descends(pid, from int) bool {
 }
 
 // stat reads the state and the parent from proc_pid_stat(5). The command name may contain any character, so
-// fields count from the last ')'. State is 0 if the process does not exist.
+// fields count from the last ')'. State is 0 if the process does not exist, and '?' if it cannot be read.
 func stat(path string) (state byte, parent int) {
 	text, err := os.ReadFile(path)
-	if err != nil {
-		return 0, 0
+	if notGone(err) != nil {
+		return '?', 0
 	}
 	rest := text[bytes.LastIndexByte(text, ')')+1:]
 	f := bytes.Fields(rest)

@@ -172,3 +172,44 @@ func TestRestless(t *testing.T) {
 		return false
 	})
 }
+
+// noDescriptors lets this process open no further file until restore.
+func noDescriptors(t *testing.T) (restore func()) {
+	t.Helper()
+	next, err := syscall.Dup(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	syscall.Close(next)
+	var old syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &old); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: uint64(next), Max: old.Max}); err != nil {
+		t.Fatal(err)
+	}
+	return func() { syscall.Setrlimit(syscall.RLIMIT_NOFILE, &old) }
+}
+
+// TestStopShort: without a descriptor to look at processes, none counts as stopped or absent.
+func TestStopShort(t *testing.T) {
+	c := shell(t, "sleep 1000 & sleep 1000 & wait")
+	eventually(t, "children", func() bool { return len(below(c.Process.Pid)) == 3 })
+	restore := noDescriptors(t)
+	f, err := stopProcesses(c.Process.Pid)
+	nothing := alone(c.Process.Pid)
+	restore()
+	if !errors.Is(err, syscall.EMFILE) || nothing {
+		t.Fatalf("stopped %v, %v, alone %t", f, err, nothing)
+	}
+	if f, err = stopProcesses(c.Process.Pid); err != nil {
+		t.Fatal(err)
+	}
+	defer f.Resume()
+	restore = noDescriptors(t)
+	held := f.Held()
+	restore()
+	if held || !f.Held() {
+		t.Errorf("held without a descriptor: %t", held)
+	}
+}
