@@ -129,20 +129,8 @@ func (g *Group) rebind(cpus float64) error {
 		cpus = float64(have.Count())
 	}
 	want := choose(&have, ceil(cpus), g.pid)
-	for bound, more := map[int]bool{}, true; more; {
-		more = false
-		pids, _ := processes(g.pid)
-		for _, pid := range pids {
-			for _, tid := range threads(pid) {
-				if bound[tid] {
-					continue
-				}
-				if err := unix.SchedSetaffinity(tid, &want); err != nil && err != unix.ESRCH {
-					return err
-				}
-				bound[tid], more = true, true
-			}
-		}
+	if err := bindAll(&want, func() []int { pids, _ := processes(g.pid); return pids }); err != nil {
+		return err
 	}
 	g.affinity = want.Count()
 	return nil

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"demesne/internal/fsutil"
 	"demesne/runner"
 )
 
@@ -114,11 +115,14 @@ func bound(limit int64) tally {
 }
 
 // disks prepares the directories. It records the free space of each file system at once. The watch's own
-// goroutine measures the directories later.
+// goroutine measures the directories later. A directory that cannot be watched for now ends the sandbox.
 func (w *watch) disks(dirs []Written) []*disk {
 	var out []*disk
 	for _, d := range dirs {
 		f, err := dup(d.Dir)
+		if fsutil.Short(err) {
+			w.fire(runner.DiskFull, fmt.Sprintf("%s cannot be watched: %v", cmp.Or(d.Name, filepath.Join("/", filepath.Base(d.Dir.Name()))), err))
+		}
 		if err != nil {
 			continue
 		}

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"demesne/runner"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -413,6 +415,47 @@ func TestProcesses(t *testing.T) {
 	}
 	if f := family(os.Getpid()); len(f) < 2 || f[0] != os.Getpid() || f[1] != os.Getppid() {
 		t.Error(fmt.Sprint(f))
+	}
+}
+
+// noDescriptors lets this process open no further file until restore.
+func noDescriptors(t *testing.T) (restore func()) {
+	t.Helper()
+	next, err := unix.Dup(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	unix.Close(next)
+	var old unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(next), Max: old.Max}); err != nil {
+		t.Fatal(err)
+	}
+	return func() { unix.Setrlimit(unix.RLIMIT_NOFILE, &old) }
+}
+
+// TestWatchShort: a moment without descriptors ends no watchdog, and no limit is held that could not be set.
+func TestWatchShort(t *testing.T) {
+	dir, err := os.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	a := newAlarm()
+	w := &watch{g: &Group{host: bare()}, quit: make(chan struct{}), over: a.over}
+	restore := noDescriptors(t)
+	_, alive := resident([]int{os.Getpid()})
+	_, err = bind(os.Getpid(), 1e6)
+	disks := w.disks([]Written{{Dir: dir, Name: "/out"}})
+	restore()
+	if !alive || !errors.Is(err, unix.EMFILE) || len(disks) > 0 {
+		t.Errorf("alive %t, bound %v, watched %d", alive, err, len(disks))
+	}
+	a.wait(t, runner.DiskFull)
+	if !strings.Contains(a.detail, "/out cannot be watched: ") {
+		t.Error(a.detail)
 	}
 }
 

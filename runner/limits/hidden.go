@@ -97,7 +97,11 @@ func (s *search) spend(n int) bool {
 // thread may have its own descriptor table (clone(2), CLONE_FILES) and mounts (CLONE_NEWNS).
 func (s *search) process(pid int) {
 	first, mapped := 0, false
-	for _, tid := range threads(pid) {
+	tids, err := threads(pid)
+	if err != nil {
+		s.hides("a process that cannot be read")
+	}
+	for _, tid := range tids {
 		if !s.spend(1) {
 			return
 		}

@@ -86,7 +86,7 @@ func resident(pids []int) (bytes int64, alive bool) {
 	for i, pid := range pids {
 		pages, err := statm(pid)
 		if err != nil {
-			if i == 0 {
+			if i == 0 && (err == unix.ENOENT || err == unix.ESRCH) {
 				return 0, false
 			}
 			continue
@@ -114,7 +114,7 @@ func statm(tid int) (pages int64, err error) {
 // zombie.
 func living(pid int) (tid int, pages int64) {
 	for range 4 {
-		tids := threads(pid)
+		tids, _ := threads(pid)
 		for _, tid := range tids {
 			if pages, err := statm(tid); err == nil && pages > 0 {
 				return tid, pages

@@ -1,7 +1,9 @@
 package limits
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"math"
 	"os"
 	"strconv"
@@ -129,34 +131,47 @@ func bind(pid int, cpus float64) (int, error) {
 		return 0, os.NewSyscallError("sched_getaffinity", err)
 	}
 	want := choose(&have, ceil(cpus), pid)
-	// Bind every thread. A bound thread passes its mask on to the threads it starts. The next round finds
-	// threads that an unbound thread started meanwhile.
+	return want.Count(), bindAll(&want, func() []int { return []int{pid} })
+}
+
+// bindAll restricts every thread of pids to want. A bound thread passes its mask on to the threads it starts. The next
+// round finds threads that an unbound thread started meanwhile.
+func bindAll(want *unix.CPUSet, pids func() []int) error {
 	for bound, more := map[int]bool{}, true; more; {
 		more = false
-		for _, tid := range threads(pid) {
-			if bound[tid] {
-				continue
+		for _, pid := range pids() {
+			tids, err := threads(pid)
+			if err != nil {
+				return err
 			}
-			if err := unix.SchedSetaffinity(tid, &want); err != nil && err != unix.ESRCH {
-				return 0, os.NewSyscallError("sched_setaffinity", err)
+			for _, tid := range tids {
+				if bound[tid] {
+					continue
+				}
+				if err := unix.SchedSetaffinity(tid, want); err != nil && err != unix.ESRCH {
+					return os.NewSyscallError("sched_setaffinity", err)
+				}
+				bound[tid], more = true, true
 			}
-			bound[tid], more = true, true
 		}
 	}
-	return want.Count(), nil
+	return nil
 }
 
 func ceil(cpus float64) int { return int(math.Ceil(cpus)) }
 
-// threads lists the current threads of a process.
-func threads(pid int) (tids []int) {
-	entries, _ := os.ReadDir("/proc/" + strconv.Itoa(pid) + "/task")
+// threads lists the current threads of a process: none if it has exited.
+func threads(pid int) (tids []int, err error) {
+	entries, err := os.ReadDir("/proc/" + strconv.Itoa(pid) + "/task")
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) {
+		err = nil
+	}
 	for _, e := range entries {
 		if tid, err := strconv.Atoi(e.Name()); err == nil {
 			tids = append(tids, tid)
 		}
 	}
-	return tids
+	return tids, err
 }
 
 // choose picks n of the processors in have. It starts at a different one for each process; otherwise all
