@@ -29,6 +29,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"demesne/internal/fsutil"
 	"demesne/rootfs/upper"
 	"demesne/runner"
 )
@@ -232,7 +233,7 @@ func list(run, key, end string) (dir *os.File, names []string, err error) {
 	return dir, names, err
 }
 
-// each calls do for each record of a runner that the caller wrote, and removes the records.
+// each calls do for each record of a runner that the caller wrote, and removes the records, except where do may succeed later.
 func each(run, key, end string, do func(Record) error) error {
 	dir, names, err := list(run, key, end)
 	if dir != nil {
@@ -244,7 +245,9 @@ func each(run, key, end string, do func(Record) error) error {
 			rerr = do(r)
 		}
 		err = errors.Join(err, rerr)
-		unix.Unlinkat(int(dir.Fd()), name, 0)
+		if !fsutil.Short(rerr) {
+			unix.Unlinkat(int(dir.Fd()), name, 0)
+		}
 	}
 	return err
 }

@@ -86,6 +86,40 @@ func TestTakeBack(t *testing.T) {
 	}
 }
 
+// TestTakeBackShort: a record that cannot be read or settled for now stays for the next try.
+func TestTakeBackShort(t *testing.T) {
+	dir := t.TempDir()
+	run, _ := write(t, Record{Dirs: []Dir{look(t, dir)}})
+	file := filepath.Join(dir, "f")
+	if err := os.WriteFile(file, nil, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Chmod(file, 0o4755); err != nil {
+		t.Fatal(err)
+	}
+	next, err := unix.Dup(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	unix.Close(next)
+	var old unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
+		t.Fatal(err)
+	}
+	for n := range 4 { // descriptors that are left: for the list, for a record, for its directory
+		unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(next + n), Max: old.Max})
+		err := TakeBack(run, "key", false)
+		unix.Setrlimit(unix.RLIMIT_NOFILE, &old)
+		if left := Left(run, "key"); err == nil || !left || !setuid(t, file) {
+			t.Errorf("%d descriptors: %v, left %t", n, err, left)
+			break
+		}
+	}
+	if err := TakeBack(run, "key", false); err != nil || setuid(t, file) || Left(run, "key") {
+		t.Error(err)
+	}
+}
+
 // TestAnotherDirectory checks that a different directory or socket at the recorded path is not touched.
 func TestAnotherDirectory(t *testing.T) {
 	parent := t.TempDir()
