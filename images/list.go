@@ -15,7 +15,7 @@ type Listed struct {
 	Shared  int64 // bytes of Size that other images have too
 	Dropped int64 // bytes of Size whose blobs were dropped
 	InUse   bool
-	Err     error // [ErrCorrupt]: only names and digests are known
+	Err     error // such as [ErrCorrupt]: only names and digests are known
 }
 
 // List returns all images, in the order in which they were added.
@@ -76,6 +76,9 @@ func (s *Store) DiffIDs() ([]oci.Digest, error) {
 	seen := map[oci.Digest]bool{}
 	var ids []oci.Digest
 	for _, img := range list {
+		if img.Err != nil && !errors.Is(img.Err, ErrCorrupt) {
+			return nil, img.Err
+		}
 		for _, l := range img.Layers {
 			if !seen[l.DiffID] {
 				ids = append(ids, l.DiffID)

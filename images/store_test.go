@@ -322,6 +322,14 @@ func TestList(t *testing.T) {
 	if err != nil || len(ids) != 4 || ids[0] != oci.DigestOf(base) {
 		t.Errorf("diff ids %v, %v", ids, err)
 	}
+	// An image that cannot be read for another reason keeps its layers: nothing is swept.
+	path := s.blobPath(c.Digest)
+	if err := errors.Join(os.Remove(path), os.Symlink(path, path)); err != nil {
+		t.Fatal(err)
+	}
+	if ids, err := s.DiffIDs(); !errors.Is(err, syscall.ELOOP) {
+		t.Errorf("diff ids %v, %v", ids, err)
+	}
 }
 
 // TestReadOnly checks that a process without write access can use the images of a store.
