@@ -255,6 +255,21 @@ func TestTorn(t *testing.T) {
 	}
 }
 
+// TestUnreadable: entries that cannot be read are not removed as partial.
+func TestUnreadable(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log")
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	f.WriteString("{\"id\":1}\n")
+	_, err = new(Log).adopt(f, head{Sum: none})
+	if text, _ := os.ReadFile(path); err == nil || len(text) == 0 {
+		t.Errorf("%q, %v", text, err)
+	}
+}
+
 // TestTogether checks that several writers make one chain.
 func TestTogether(t *testing.T) {
 	dir := t.TempDir()

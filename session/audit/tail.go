@@ -121,8 +121,11 @@ func (l *Log) adopt(f *os.File, h head) (head, error) {
 	lines := bufio.NewReaderSize(io.NewSectionReader(f, h.Size, 1<<62), 64<<10)
 	for {
 		line, err := lines.ReadBytes('\n')
-		if err != nil {
+		if err == io.EOF {
 			return h, f.Truncate(h.Size)
+		}
+		if err != nil {
+			return h, err
 		}
 		text := line[:len(line)-1]
 		var e Entry
