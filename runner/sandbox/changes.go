@@ -3,7 +3,9 @@ package sandbox
 import (
 	"archive/tar"
 	"bufio"
+	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"slices"
 	"strings"
@@ -136,15 +138,21 @@ func uppersOf(dir *store.Dir, base []string) (uppers []*os.File, release func(),
 	}
 	defer tree.Close()
 	uppers = slices.Clone(held.Uppers)
-	if up, err := rootfs.KeptUpper(tree); err == nil { // a fork that never ran has no upper
-		uppers = append(uppers, up)
-	}
-	return uppers, func() {
+	release = func() {
 		for _, f := range uppers {
 			f.Close()
 		}
 		held.Close()
-	}, nil
+	}
+	up, err := rootfs.KeptUpper(tree)
+	switch {
+	case err == nil:
+		uppers = append(uppers, up)
+	case !errors.Is(err, fs.ErrNotExist): // as of a fork that never ran
+		release()
+		return nil, nil, err
+	}
+	return uppers, release, nil
 }
 
 // imageFiles opens the files that a sandbox was made from.

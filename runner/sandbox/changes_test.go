@@ -1,10 +1,13 @@
 package sandbox
 
 import (
+	"fmt"
+	"os"
 	"testing"
 
 	"demesne/rootfs/upper"
 	"demesne/runner"
+	"demesne/runner/store"
 )
 
 func TestDiffOf(t *testing.T) {
@@ -34,5 +37,35 @@ func TestDiffOf(t *testing.T) {
 	}
 	if !diffOf(nil, false, runner.Spec{}).Truncated {
 		t.Error("a truncated Diff does not say so")
+	}
+}
+
+// TestUppersOf: only an upper that does not exist is left out.
+func TestUppersOf(t *testing.T) {
+	d, err := store.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := d.New("s-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	tree, err := dir.OpenTree()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tree.Close()
+	uppers, letGo, err := uppersOf(dir, nil)
+	if err != nil || len(uppers) > 0 {
+		t.Fatalf("never ran: %d, %v", len(uppers), err)
+	}
+	letGo()
+	if err := os.Symlink("up", fmt.Sprintf("/proc/self/fd/%d/up", tree.Fd())); err != nil {
+		t.Fatal(err)
+	}
+	if uppers, letGo, err = uppersOf(dir, nil); err == nil {
+		letGo()
+		t.Errorf("not readable: %d", len(uppers))
 	}
 }
