@@ -36,6 +36,7 @@ type prepared struct {
 	closed bool
 	expiry *time.Timer
 	work   sync.WaitGroup
+	busy   []chan struct{} // of the sessions that are being made or ended, which take room: each closed at the end of that
 }
 
 // shape is a kind of session that was asked for.
@@ -79,7 +80,7 @@ func (p *prepared) take(ctx context.Context, o Options, start func() (*Session, 
 	switch {
 	case err == nil && ok:
 		p.ask(word, o)
-	case err != nil && noRoom(err) && p.release():
+	case err != nil && noRoom(err) && p.release(ctx):
 		return start()
 	}
 	return c, err
@@ -104,7 +105,7 @@ func (p *prepared) ready(word string) *Session {
 		if c.Death() == nil {
 			return c
 		}
-		go c.Close()
+		p.end(c)
 	}
 	return nil
 }
@@ -136,7 +137,7 @@ func (p *prepared) keep(wanted func(int, *shape) bool) {
 		case wanted(i, s):
 			rest = append(rest, s)
 		case s.ready != nil:
-			p.work.Go(s.ready.Close)
+			p.end(s.ready)
 		}
 	}
 	p.shapes = rest
@@ -156,21 +157,45 @@ func (p *prepared) expire() {
 	}
 }
 
-// release ends all prepared sessions, and reports whether there were any.
-func (p *prepared) release() bool {
-	p.mu.Lock()
-	var all []*Session
-	for _, s := range p.shapes {
-		if s.ready != nil {
-			all = append(all, s.ready)
+// begin notes that a session is being made or ended. The caller closes done at the end of that. p.mu must be held.
+func (p *prepared) begin() (done chan struct{}) {
+	done = make(chan struct{})
+	over := func(old chan struct{}) bool {
+		select {
+		case <-old:
+			return true
+		default:
+			return false
 		}
 	}
-	p.shapes = nil
-	p.mu.Unlock()
-	for _, c := range all {
+	p.busy = append(slices.DeleteFunc(p.busy, over), done)
+	return done
+}
+
+// end ends a session. p.mu must be held.
+func (p *prepared) end(c *Session) {
+	done := p.begin()
+	p.work.Go(func() {
+		defer close(done)
 		c.Close()
+	})
+}
+
+// release ends all prepared sessions, and waits for that and for one that is being made. It reports whether there were any.
+func (p *prepared) release(ctx context.Context) bool {
+	p.mu.Lock()
+	p.keep(func(int, *shape) bool { return false })
+	busy := p.busy
+	p.busy = nil
+	p.mu.Unlock()
+	for _, done := range busy {
+		select {
+		case <-done:
+		case <-ctx.Done():
+			return false
+		}
 	}
-	return len(all) > 0
+	return len(busy) > 0
 }
 
 // start starts the maker, unless it works already. p.mu must be held.
@@ -191,35 +216,36 @@ func (p *prepared) start() {
 // fill prepares what is missing, one session after the other.
 func (p *prepared) fill() {
 	for {
-		s := p.missing()
+		s, done := p.missing()
 		if s == nil {
 			return
 		}
 		c, err := p.make(p.ctx, s.options)
 		p.mu.Lock()
-		switch {
-		case err != nil:
-			s.failed = true
-		case p.closed || !slices.Contains(p.shapes, s):
-			p.work.Go(c.Close)
-		default:
+		s.failed = err != nil
+		unwanted := err == nil && (p.closed || !slices.Contains(p.shapes, s))
+		if err == nil && !unwanted {
 			s.ready = c
 		}
 		p.mu.Unlock()
+		if unwanted {
+			c.Close()
+		}
+		close(done)
 	}
 }
 
 // missing returns the shape to prepare next: the one asked for last comes first. Without one the maker ends.
-func (p *prepared) missing() *shape {
+func (p *prepared) missing() (s *shape, done chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, s := range slices.Backward(p.shapes) {
 		if s.ready == nil && !s.failed && !p.closed {
-			return s
+			return s, p.begin()
 		}
 	}
 	p.making = false
-	return nil
+	return nil, nil
 }
 
 // close ends all, and waits for that.

@@ -6,12 +6,15 @@ import (
 	"errors"
 	"reflect"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"demesne/kernels"
 
 	"demesne/runner"
+	"demesne/runner/ipc"
 	"demesne/session"
 )
 
@@ -155,5 +158,35 @@ func FuzzLiteral(f *testing.F) {
 		if strings.IndexFunc(quoted, func(r rune) bool { return r >= 0x80 || r < ' ' }) >= 0 || json.Unmarshal([]byte(quoted), &inner) != nil || json.Unmarshal([]byte(inner), &got) != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%q: %s", s, quoted)
 		}
+	})
+}
+
+// TestYieldsEarly checks that a new session also gets the room of a prepared one that is being made.
+func TestYieldsEarly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var full atomic.Bool
+		shape := func(_ context.Context, c session.CreateOptions) (string, bool) { return c.User, true }
+		p := newPrepared(Limits{Prepared: 1}, shape, func(context.Context, Options) (*Session, error) {
+			full.Store(true)
+			time.Sleep(time.Second)
+			full.Store(false)
+			return nil, errors.New("not made")
+		})
+		defer p.close()
+		take := func(user string) {
+			t.Helper()
+			_, err := p.take(t.Context(), Options{Create: session.CreateOptions{User: user}}, func() (*Session, error) {
+				if full.Load() {
+					return nil, ipc.Errorf(ipc.CodeTooMany, "no room")
+				}
+				return &Session{}, nil
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		}
+		take("a")
+		time.Sleep(2 * aheadDelay)
+		take("b")
 	})
 }
