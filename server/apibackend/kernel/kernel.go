@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"demesne/kernels"
@@ -27,8 +28,12 @@ func Start(ctx context.Context, service *session.Service, sandbox *session.Sandb
 	if err != nil {
 		return nil, kinds.Of(err)
 	}
-	k := &kernel{c, func() *redact.Values { return service.Hidden(sandbox.ID) }, o.Prelude, most}
-	return k, k.prepare(ctx)
+	k := &kernel{Session: c, hidden: func() *redact.Values { return service.Hidden(sandbox.ID) }, prelude: o.Prelude, most: most}
+	if err := k.prepare(ctx); err != nil {
+		k.Close()
+		return nil, err
+	}
+	return k, nil
 }
 
 // kernel is a [server.Kernel].
@@ -37,6 +42,7 @@ type kernel struct {
 	hidden  func() *redact.Values // which its output must not have
 	prelude string
 	most    time.Duration
+	died    atomic.Bool // the caller knows that the process has ended
 }
 
 // prepare executes the prelude in a new process. Code that fails there only lacks its effects.
@@ -57,6 +63,11 @@ func (k *kernel) Restart(ctx context.Context) error {
 }
 
 func (k *kernel) Execute(ctx context.Context, text string, emit func(kernels.Output)) (*kernels.Result, error) {
+	if k.died.Swap(false) {
+		if err := k.Restart(ctx); err != nil {
+			return nil, err
+		}
+	}
 	hidden := k.hidden()
 	e := kernels.Execution{Code: text, Timeout: k.most, Silent: emit == nil}
 	shown := code.NewHider(hidden, emit)
@@ -67,20 +78,15 @@ func (k *kernel) Execute(ctx context.Context, text string, emit func(kernels.Out
 	if emit != nil {
 		shown.Rest()
 	}
+	if _, ok := errors.AsType[*code.Death](err); ok {
+		k.died.Store(true) // the next execution has a new process
+	}
 	if r == nil {
 		return nil, err
-	}
-	if _, ok := errors.AsType[*code.Death](err); ok {
-		k.revive() // the next execution finds a new kernel
 	}
 	done := &kernels.Result{Count: r.Count}
 	if e := r.Error; e != nil {
 		done.Error = &kernels.Error{Type: e.Type, Message: hidden.Text(e.Message), Traceback: []string{hidden.Text(strings.Join(e.Traceback, "\n"))}}
 	}
 	return done, err
-}
-
-// revive starts a new kernel in the place of one that has ended.
-func (k *kernel) revive() {
-	go k.Restart(context.Background())
 }
