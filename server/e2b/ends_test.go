@@ -1,13 +1,16 @@
 package e2b
 
 import (
+	"context"
 	"errors"
 	"net/http"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"demesne/runner"
 	"demesne/server/e2b/envd"
 	"demesne/session"
 )
@@ -90,5 +93,34 @@ func TestSecretChanges(t *testing.T) {
 			going = false
 		default:
 		}
+	}
+}
+
+// TestKilledProcess checks that a process that was killed is not listed after the answer, although its children hold its output.
+func TestKilledProcess(t *testing.T) {
+	r := newRig(t)
+	rec := r.make(`{}`)
+	killed := make(chan struct{})
+	r.fake.begin = func(_ context.Context, c runner.Command) error { <-killed; return nil }
+	e := r.api.store.get(rec.ID)
+	p := &process{of: e, dead: make(chan struct{}), info: &envd.ProcessInfo{Pid: 7}}
+	run, _ := e.live.Start(t.Context(), runner.Command{})
+	p.run = run
+	e.procs.add(p)
+	var output sync.WaitGroup
+	output.Add(1)
+	defer output.Done()
+	go p.wait(nil, &output)
+	close(killed)
+	p.await()
+	kind := of(rec, "49983", "Content-Type: application/json")
+	if _, text := r.send("POST", "/process.Process/List", `{}`, kind...); strings.Contains(text, "pid") {
+		t.Errorf("it is listed: %s", text)
+	}
+	if resp, text := r.send("POST", "/process.Process/SendSignal", `{"process":{"pid":7},"signal":"SIGNAL_SIGKILL"}`, kind...); resp.StatusCode != http.StatusNotFound {
+		t.Errorf("it is killed again: %d %s", resp.StatusCode, text)
+	}
+	if _, err := e.procs.find(&envd.ProcessSelector{Selector: &envd.ProcessSelector_Pid{Pid: 7}}, true); err != nil {
+		t.Errorf("a client that connects misses the end: %v", err)
 	}
 }

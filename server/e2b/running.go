@@ -282,17 +282,18 @@ func (t *procTable) find(s *envd.ProcessSelector, old bool) (*process, error) {
 		if tag, ok := s.GetSelector().(*envd.ProcessSelector_Tag); ok {
 			match = p.info.Tag != nil && *p.info.Tag == tag.Tag
 		}
-		if match && (p.live() || old && time.Since(p.ended) < keptEnd) {
+		if match && p.known(old) {
 			return p, nil
 		}
 	}
 	return nil, errNoProcess
 }
 
-func (p *process) live() bool {
+// known reports whether the process runs. With old it is known for some time after the end of its output.
+func (p *process) known(old bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.end == nil
+	return !p.exited || old && (p.end == nil || time.Since(p.ended) < keptEnd)
 }
 
 // list returns the processes that run.
@@ -300,7 +301,7 @@ func (t *procTable) list() (all []*envd.ProcessInfo) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, p := range t.all {
-		if p.live() {
+		if p.known(false) {
 			all = append(all, p.info)
 		}
 	}
