@@ -13,6 +13,7 @@ import (
 	"demesne/runner"
 	"demesne/runner/fileops"
 	"demesne/server"
+	"demesne/session"
 )
 
 // account is a user of a sandbox, and where its relative paths begin.
@@ -101,14 +102,21 @@ func find(ctx context.Context, sb server.Sandbox, name string) (account, error) 
 	}
 	if h.Found {
 		u := &runner.User{UID: h.UID, GID: h.GID}
-		if touchAs(ctx, sb, u) == nil {
+		err := touchAs(ctx, sb, u)
+		if err == nil {
 			root, err := home(ctx, sb, &runner.User{}, ask)
+			if err != nil && !errors.Is(err, session.ErrInvalid) {
+				return account{}, err
+			}
 			gift := err == nil && root.Gives && u.UID != 0
 			if gift && name == defaultUser {
 				// A sandbox of E2B has no such directory, so frameworks make it as this user.
 				sb.Tree(ctx, &runner.User{}, "/", fileops.Request{Op: fileops.OpOwn, Path: startDir, Owner: &fileops.Owner{UID: u.UID, GID: u.GID}}, nil, nil)
 			}
 			return account{name, u, h.Dir, gift}, nil
+		}
+		if !errors.Is(err, session.ErrInvalid) { // the account is kept: a passing failure must not decide about it
+			return account{}, err
 		}
 		if name != defaultUser {
 			return account{}, fmt.Errorf("%w: %q", errUser, name)

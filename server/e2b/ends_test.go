@@ -1,8 +1,10 @@
 package e2b
 
 import (
+	"bufio"
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"strings"
 	"sync"
@@ -11,6 +13,8 @@ import (
 	"time"
 
 	"demesne/runner"
+	"demesne/runner/fileops"
+	"demesne/server"
 	"demesne/server/e2b/envd"
 	"demesne/session"
 )
@@ -122,5 +126,37 @@ func TestKilledProcess(t *testing.T) {
 	}
 	if _, err := e.procs.find(&envd.ProcessSelector{Selector: &envd.ProcessSelector_Pid{Pid: 7}}, true); err != nil {
 		t.Errorf("a client that connects misses the end: %v", err)
+	}
+}
+
+// homely is a sandbox with an account of the default user's name. Its fails-th operation fails with err.
+type homely struct {
+	server.Sandbox
+	fails int
+	err   error
+}
+
+func (s *homely) Tree(context.Context, *runner.User, string, fileops.Request, func(io.Writer) error, func(*fileops.Answer, *bufio.Reader) error) (*fileops.Answer, error) {
+	if s.fails--; s.fails == 0 {
+		return nil, s.err
+	}
+	return &fileops.Answer{Home: &fileops.Home{Found: true, Dir: "/home/user", UID: 1000, GID: 1000, Gives: true}}, nil
+}
+
+// TestAccountAgain checks that a failure of one operation decides nothing about an account, except that the sandbox cannot have its
+// id.
+func TestAccountAgain(t *testing.T) {
+	for fails := range 3 {
+		e := &entry{live: &homely{fails: fails + 1, err: context.Canceled}}
+		if a, err := e.account(t.Context(), ""); err == nil {
+			t.Errorf("operation %d: %+v", fails+1, a)
+		}
+		if a, err := e.account(t.Context(), ""); err != nil || a.user == nil || !a.gift {
+			t.Errorf("after a failure of operation %d: %+v, %v", fails+1, a, err)
+		}
+	}
+	e := &entry{live: &homely{fails: 2, err: session.ErrInvalid}}
+	if a, err := e.account(t.Context(), ""); err != nil || a.user != nil {
+		t.Errorf("an id that the sandbox cannot have: %+v, %v", a, err)
 	}
 }
