@@ -107,7 +107,12 @@ type file struct {
 func (f *file) ReadAt(b []byte, offset int64) (n int, err error) {
 	q := fileops.Request{Op: fileops.OpRead, Handle: f.handle, Offset: offset, Size: min(len(b), fileops.ReadMost)}
 	_, err = f.of.do(q, nil, func(_ *fileops.Answer, from *bufio.Reader) (err error) {
-		if n, err = io.ReadFull(from, b); errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		for n < len(b) && err == nil {
+			var m int
+			m, err = from.Read(b[n:])
+			n += m
+		}
+		if errors.Is(err, io.EOF) { // of the file; the end of the process is an io.ErrUnexpectedEOF
 			return nil
 		}
 		return err

@@ -70,6 +70,16 @@ func FuzzFiles(f *testing.F) {
 	})
 }
 
+// TestReadCut checks that the end of the sandbox during a read is not the end of the file.
+func TestReadCut(t *testing.T) {
+	for text, whole := range map[string]bool{"{}\n\x00\x00\x00\x03abc\x00\x00\x00\x00": true, "{}\n\x00\x00\x00\x03abc": false, "{}\n\x00\x00\x00\x05abc": false, "{}\n": false} {
+		f := &file{&files{ctx: t.Context(), tree: liar{bufio.NewReader(strings.NewReader(text))}}, 1}
+		if n, err := f.ReadAt(make([]byte, 100), 0); (err == io.EOF) != whole || err == nil || whole && n != 3 {
+			t.Errorf("%q: %d bytes, %v", text, n, err)
+		}
+	}
+}
+
 // FuzzMessage checks the messages of an agent that a sandbox or a client sends.
 func FuzzMessage(f *testing.F) {
 	f.Add([]byte{0, 0, 0, 1, 11})
