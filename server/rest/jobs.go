@@ -156,13 +156,16 @@ func (f jobAPI) jobOutput(ctx context.Context, in *streamInput) (*huma.StreamRes
 		hc.SetHeader("Content-Type", "application/octet-stream")
 		_, w := humago.Unwrap(hc)
 		c := http.NewResponseController(w)
-		f.Log(hc.Context(), in.ID, in.Stream, func(chunk []byte) error {
+		err := f.Log(hc.Context(), in.ID, in.Stream, func(chunk []byte) error {
 			c.SetWriteDeadline(time.Now().Add(server.StallTime))
 			if _, err := w.Write(chunk); err != nil {
 				return err
 			}
 			return c.Flush()
 		})
+		if err != nil {
+			panic(http.ErrAbortHandler) // as in getOutput
+		}
 	}}, nil
 }
 
