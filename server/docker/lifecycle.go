@@ -99,8 +99,8 @@ func (s *server) ended(c *container, p *run, res *session.RunResult, err error) 
 	if !p.hasStarted() {
 		c.state.status, p.failed = created, cmp.Or(err, errNotRunning)
 	}
+	c.out.end() // before a client sees that it may start the next run
 	c.mu.Unlock()
-	c.out.end()
 	s.tell(c, "die", map[string]string{"exitCode": strconv.Itoa(code)})
 	close(p.done)
 	if c.body.HostConfig.AutoRemove {

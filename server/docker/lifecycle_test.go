@@ -35,3 +35,29 @@ func TestRunEnds(t *testing.T) {
 		t.Errorf("%v, %s", err, c.snap().status)
 	}
 }
+
+// TestRunAgain checks that a run which begins once the one before is shown as ended keeps its readers.
+func TestRunAgain(t *testing.T) {
+	s := &server{}
+	for range 3000 {
+		c := &container{out: newJournal(true), state: state{status: running}}
+		c.out.open()
+		c.next = c.nextRun()
+		p := c.live()
+		close(p.started)
+		go s.ended(c, p, &session.RunResult{Result: &runner.Result{}}, nil)
+		for c.snap().status == running {
+		}
+		c.out.open() // as start does
+		read := c.out.reader(false, true)
+		<-p.done
+		c.out.write(stdout, []byte("a"))
+		read.take(true)
+		c.out.mu.Lock()
+		closed := c.out.closed
+		c.out.mu.Unlock()
+		if closed {
+			t.Fatal("the end of the run before ended the output of the next one")
+		}
+	}
+}
