@@ -272,18 +272,19 @@ func (s *Service) Remove(ctx context.Context, idOrName string) error {
 	return err
 }
 
-// RemoveGroup removes the sandboxes of a group of this frontend, at the same time, and returns how many there were.
-func (s *Service) RemoveGroup(ctx context.Context, group string) (n int, err error) {
+// RemoveGroup removes the sandboxes of a group of this frontend, at the same time, and returns their ids.
+func (s *Service) RemoveGroup(ctx context.Context, group string) (ids []string, err error) {
 	var infos []runner.Info
 	err = s.With(ctx, func(e Engine) error { infos, err = e.List(ctx); return err })
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	infos = slices.DeleteFunc(infos, func(i runner.Info) bool {
 		return i.Spec.Egress == nil || i.Spec.Egress.Group != group || i.Spec.Frontend != s.opts.Runner.Frontend || i.State == runner.Snapshot
 	})
 	ended := make(chan error)
 	for _, i := range infos {
+		ids = append(ids, i.ID)
 		go func() { ended <- s.Remove(ctx, i.ID) }()
 	}
 	for range infos {
@@ -291,7 +292,7 @@ func (s *Service) RemoveGroup(ctx context.Context, group string) (n int, err err
 			err = errors.Join(err, one)
 		}
 	}
-	return len(infos), err
+	return ids, err
 }
 
 // Discard removes a sandbox that has no user any more, even if the request's context has ended.

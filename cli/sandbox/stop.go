@@ -142,8 +142,8 @@ func (o *removeOptions) removeGroup(args []string) (int, error) {
 		return 0, fmt.Errorf("--group: unexpected argument %q", args[0])
 	}
 	return o.WithSession(func(ctx context.Context, s *session.Service) (int, error) {
-		n, err := s.RemoveGroup(ctx, o.group)
-		if err == nil && n == 0 && !o.force {
+		ids, err := s.RemoveGroup(ctx, o.group)
+		if err == nil && len(ids) == 0 && !o.force {
 			err = text.Hinted(fmt.Errorf("group %q: it has no sandboxes", o.group), "demesne ls lists sandboxes; a group's are named NAME.GROUP")
 		}
 		return 0, err

@@ -66,9 +66,9 @@ func (b *Backend) Rules(ctx context.Context, name string, allow, deny []string) 
 }
 
 // RemoveGroup implements [rest.Service].
-func (b *Backend) RemoveGroup(ctx context.Context, group string) (int, error) {
-	n, err := b.Service.RemoveGroup(ctx, group)
-	return n, kinds.Of(err)
+func (b *Backend) RemoveGroup(ctx context.Context, group string) ([]string, error) {
+	ids, err := b.Service.RemoveGroup(ctx, group)
+	return ids, kinds.Of(err)
 }
 
 // Questions implements [rest.Service].

@@ -130,17 +130,17 @@ func (f *fake) Inspect(ctx context.Context, name string) (*runner.Info, error) {
 	return &s.info, nil
 }
 
-func (f *fake) RemoveGroup(ctx context.Context, group string) (n int, _ error) {
+func (f *fake) RemoveGroup(ctx context.Context, group string) (ids []string, _ error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for id, s := range f.all {
 		if e := s.info.Spec.Egress; e != nil && e.Group == group && s.namespace == server.CallerOf(ctx).Namespace {
 			delete(f.all, id)
 			os.RemoveAll(s.dir)
-			n++
+			ids = append(ids, s.info.ID)
 		}
 	}
-	return n, f.fails
+	return ids, f.fails
 }
 
 func (f *fake) Remove(ctx context.Context, name string) error {

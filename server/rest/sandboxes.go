@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -177,12 +178,13 @@ type groupInput struct {
 }
 
 func (s *Server) removeGroup(ctx context.Context, in *groupInput) (*struct{}, error) {
-	n, err := s.service(ctx).RemoveGroup(ctx, in.Group)
+	ids, err := s.service(ctx).RemoveGroup(ctx, in.Group)
 	switch {
 	case err != nil:
 		return nil, failed(err)
-	case n == 0:
+	case len(ids) == 0:
 		return nil, problem(http.StatusNotFound, fmt.Sprintf("group %q: it has no sandboxes", in.Group))
 	}
+	s.published.remove(func(f *forward) bool { return slices.Contains(ids, f.sandbox) })
 	return nil, nil
 }

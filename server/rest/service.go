@@ -16,8 +16,8 @@ import (
 // caller, and other callers' sandboxes do not exist for it.
 type Service interface {
 	server.Sandboxes
-	// RemoveGroup removes the sandboxes of a group of the caller's namespace, and returns how many there were.
-	RemoveGroup(ctx context.Context, group string) (int, error)
+	// RemoveGroup removes the sandboxes of a group of the caller's namespace, and returns their ids.
+	RemoveGroup(ctx context.Context, group string) ([]string, error)
 	Inspect(ctx context.Context, name string) (*runner.Info, error)
 	// Run makes a sandbox, runs a command in it, and removes it. Exec runs a command in a persistent sandbox. The end of ctx
 	// kills the command. The result comes with the end of each stream.
