@@ -36,7 +36,7 @@ type prepared struct {
 	closed bool
 	expiry *time.Timer
 	work   sync.WaitGroup
-	busy   []chan struct{} // of the sessions that are being made or ended, which take room: each closed at the end of that
+	busy   []context.Context // of the sessions that are being made or ended, which take room: each ends with that
 }
 
 // shape is a kind of session that was asked for.
@@ -157,18 +157,10 @@ func (p *prepared) expire() {
 	}
 }
 
-// begin notes that a session is being made or ended. The caller closes done at the end of that. p.mu must be held.
-func (p *prepared) begin() (done chan struct{}) {
-	done = make(chan struct{})
-	over := func(old chan struct{}) bool {
-		select {
-		case <-old:
-			return true
-		default:
-			return false
-		}
-	}
-	p.busy = append(slices.DeleteFunc(p.busy, over), done)
+// begin notes that a session is being made or ended. The caller calls done at the end of that. p.mu must be held.
+func (p *prepared) begin() (done func()) {
+	taken, done := context.WithCancel(context.Background())
+	p.busy = append(slices.DeleteFunc(p.busy, func(old context.Context) bool { return old.Err() != nil }), taken)
 	return done
 }
 
@@ -176,7 +168,7 @@ func (p *prepared) begin() (done chan struct{}) {
 func (p *prepared) end(c *Session) {
 	done := p.begin()
 	p.work.Go(func() {
-		defer close(done)
+		defer done()
 		c.Close()
 	})
 }
@@ -188,9 +180,9 @@ func (p *prepared) release(ctx context.Context) bool {
 	busy := p.busy
 	p.busy = nil
 	p.mu.Unlock()
-	for _, done := range busy {
+	for _, taken := range busy {
 		select {
-		case <-done:
+		case <-taken.Done():
 		case <-ctx.Done():
 			return false
 		}
@@ -231,12 +223,12 @@ func (p *prepared) fill() {
 		if unwanted {
 			c.Close()
 		}
-		close(done)
+		done()
 	}
 }
 
 // missing returns the shape to prepare next: the one asked for last comes first. Without one the maker ends.
-func (p *prepared) missing() (s *shape, done chan struct{}) {
+func (p *prepared) missing() (s *shape, done func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, s := range slices.Backward(p.shapes) {
