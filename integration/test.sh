@@ -4,6 +4,7 @@
 # RUN is a pattern of tests, PKG the packages to test. RUN or PKG limits the run to these, without the race detector.
 # TIMEOUT bounds the run in place of 1h.
 set -eu
+umask 022 # the ordinary user reads what root makes here
 cd "$(dirname "$0")/.."
 root=$PWD
 : "${GO:=go}"

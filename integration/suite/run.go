@@ -75,7 +75,9 @@ func (s *suite) runPart(ctx context.Context, p part) result {
 	start := time.Now()
 	r.err = cmd.Run()
 	r.wall = time.Since(start)
-	if u, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage); ok {
+	if cmd.ProcessState == nil { // it did not start
+		fmt.Fprintln(&out, r.err)
+	} else if u, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage); ok {
 		r.cpu = time.Duration(u.Utime.Nano() + u.Stime.Nano())
 	}
 	for _, m := range ended.FindAllStringSubmatch(out.String(), -1) {
