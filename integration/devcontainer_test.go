@@ -109,7 +109,7 @@ func TestDevcontainerShapes(t *testing.T) {
 	"extensions": ["ms-vscode.cpptools"],
 	"settings": {"terminal.integrated.shell.linux": "/bin/bash"},
 }`, "docker/Dockerfile.dev": "FROM local/bb\nCOPY main.c /main.c\n", "main.c": "int main;\n", ".dockerignore": "docker\n"},
-			flags: []string{"--publish", "18123:8080"}, script: "pwd; cat /main.c main.c", want: "/workspace\nint main;\nint main;\n", says: []string{"forwardPorts: 9000"}},
+			flags: []string{"--publish", freePort(t) + ":8080"}, script: "pwd; cat /main.c main.c", want: "/workspace\nint main;\nint main;\n", says: []string{"forwardPorts: 9000"}},
 		{name: "a hidden file", files: map[string]string{".devcontainer.json": `{
 	"image": "local/bb",
 	"hostRequirements": {"cpus": 1, "memory": "1mb", "storage": "9000tb", "gpu": "optional"},
