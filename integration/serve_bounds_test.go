@@ -39,6 +39,10 @@ max-sandboxes = 2
 
 [namespaces.bob]
 egress = "none"
+
+[namespaces.carol]
+egress = "none"
+max-timeout = "1h"
 `, 0o600)
 	s, alice, bob := b.tenants("--config", config)
 	operator := tenant{t, s.url, s.key}
@@ -95,31 +99,41 @@ egress = "none"
 	}
 
 	// One command runs, one waits, and the third of its namespace is refused. Another namespace's waits beside it.
-	codes := make(chan int, 2)
+	carol := tenant{b, s.url, strings.TrimSpace(b.cli("serve", "token", "add", "carol"))}
+	codes := make(chan int, 3)
 	for range 2 {
-		go func() { status, _ := bob.send("POST", "/v1/run", `{"command": "sleep 1.5"}`); codes <- status }()
+		go func() { status, _ := carol.send("POST", "/v1/run", `{"command": "`+untilTold+`"}`); codes <- status }()
 	}
 	eventually(t, "a command to wait", func() bool {
-		_, text := bob.send("GET", "/v1/queue", "")
+		_, text := carol.send("GET", "/v1/queue", "")
 		return strings.Contains(text, `"running":1,"waiting":1,"max_running":1,"max_waiting":1`)
 	})
-	if status, text := bob.send("POST", "/v1/run", `{"command": "true"}`); status != http.StatusTooManyRequests {
+	if status, text := carol.send("POST", "/v1/run", `{"command": "true"}`); status != http.StatusTooManyRequests {
 		t.Errorf("beyond the queue: %d %s", status, text)
 	}
 	if _, text := alice.send("GET", "/v1/queue", ""); !strings.Contains(text, `"running":0,"waiting":0`) {
 		t.Errorf("another namespace's queue: %s", text)
 	}
-	if status, text := alice.send("POST", "/v1/run", `{"command": "true"}`); status != 200 {
-		t.Errorf("a command of another namespace: %d %s", status, text)
-	}
-	for range 2 {
+	go func() { status, _ := alice.send("POST", "/v1/run", `{"command": "true"}`); codes <- status }()
+	eventually(t, "a command of another namespace to wait", func() bool {
+		_, text := alice.send("GET", "/v1/queue", "")
+		return strings.Contains(text, `"running":0,"waiting":1`)
+	})
+	b.told()()
+	b.told()()
+	for range 3 {
 		if status := <-codes; status != 200 {
 			t.Errorf("a command that waited: %d", status)
 		}
 	}
-	bob.queuesProcesses()
+	carol.queuesProcesses(b)
+	made := bob.get("POST", "/v2/sandboxes", `{"allow_internet_access": false}`)
+	began = time.Now()
+	if _, text := bob.process(made, []string{"/bin/sleep", "30"}, ""); !strings.Contains(text, "signal: killed") || time.Since(began) > 30*time.Second {
+		t.Errorf("a long process: %q after %s", text, time.Since(began))
+	}
 	alice.everyDoor()
-	if _, text := bob.send("GET", "/v1/audit", ""); !strings.Contains(text, "queue.backpressure") {
+	if _, text := carol.send("GET", "/v1/audit", ""); !strings.Contains(text, "queue.backpressure") {
 		t.Errorf("the events of the queue: %s", text)
 	}
 	for _, sandbox := range operator.get("GET", "/v1/sandboxes", "")["items"].([]any) {
@@ -203,7 +217,7 @@ func (c tenant) everyDoor() {
 }
 
 // queuesProcesses checks that processes and terminals of E2B's API wait like the commands of the others.
-func (c tenant) queuesProcesses() {
+func (c tenant) queuesProcesses(b *box) {
 	c.t.Helper()
 	made := c.get("POST", "/v2/sandboxes", `{"allow_internet_access": false}`)
 	start := func(command, more string) (int, string) {
@@ -213,9 +227,8 @@ func (c tenant) queuesProcesses() {
 		eventually(c.t, want, func() bool { _, text := c.send("GET", "/v1/queue", ""); return strings.Contains(text, want) })
 	}
 	answers := make(chan string, 2)
-	began := time.Now()
-	go func() { _, text := start("sleep 1.5", ""); answers <- text }()
-	state(`"running":1,"waiting":0`)
+	go func() { _, text := start(untilTold, ""); answers <- text }()
+	tell := b.told()
 	go func() { _, text := start("echo later", `, "pty": {"size": {"cols": 80, "rows": 24}}`); answers <- text }()
 	state(`"running":1,"waiting":1`)
 	if _, text := start("true", ""); !strings.Contains(text, "resource_exhausted") || !strings.Contains(text, "the queue is full") {
@@ -224,34 +237,38 @@ func (c tenant) queuesProcesses() {
 	if status, text := c.send("POST", "/v1/run", `{"command": "true"}`); status != http.StatusTooManyRequests {
 		c.t.Errorf("a command beyond the queue of processes: %d %s", status, text)
 	}
+	if len(answers) > 0 {
+		c.t.Errorf("the terminal did not wait: %q", <-answers)
+	}
+	tell()
 	for range 2 {
 		if text := <-answers; !strings.Contains(text, "exit status 0") {
 			c.t.Errorf("a process: %q", text)
 		}
 	}
-	if d := time.Since(began); d < 1500*time.Millisecond {
-		c.t.Errorf("the terminal did not wait: %s", d)
-	}
 	state(`"running":0,"waiting":0`)
+	if _, text := start("rm /out/up /out/go", ""); !strings.Contains(text, "exit status 0") {
+		c.t.Errorf("a process: %q", text)
+	}
 	code := func(text string) (int, string) {
 		return c.send("POST", "/execute", `{"code": "`+text+`"}`, "E2b-Sandbox-Id: "+made["sandboxID"].(string), "E2b-Sandbox-Port: 49999",
 			"X-Access-Token: "+made["envdAccessToken"].(string))
 	}
-	go func() { _, text := code("import time; time.sleep(1.5); print('early')"); answers <- text }()
-	state(`"running":1,"waiting":0`)
+	go func() {
+		_, text := code(`import os, time\nopen('/out/up', 'w')\nwhile not os.path.exists('/out/go'): time.sleep(0.05)\nprint('early')`)
+		answers <- text
+	}()
+	tell = b.told()
 	go func() { _, text := start("echo later", ""); answers <- text }()
 	state(`"running":1,"waiting":1`)
 	if status, text := code("1"); status != http.StatusTooManyRequests {
 		c.t.Errorf("code beyond the queue: %d %s", status, text)
 	}
+	tell()
 	if text := <-answers + <-answers; !strings.Contains(text, "early") || !strings.Contains(text, "exit status 0") {
 		c.t.Errorf("code, and a process after it: %q", text)
 	}
 	state(`"running":0,"waiting":0`)
-	began = time.Now()
-	if _, text := start("sleep 30", ""); !strings.Contains(text, "signal: killed") || time.Since(began) > 30*time.Second {
-		c.t.Errorf("a long process: %q after %s", text, time.Since(began))
-	}
 }
 
 // certificate returns a certificate for localhost and its key, as PEM.
