@@ -166,23 +166,30 @@ func TestAgentAsks(t *testing.T) {
 	program(t, "curl")
 	b, _, dir := newScriptBox(t)
 	const question = "allow access to %s.test:80? [y/N]"
-	term := b.agentTerminal(dir, "--ask", "--ask-timeout", "3s", "script-agent",
-		`for n in one two three; do curl -s -m 20 -o $n.txt http://$n.test/; echo "over $n"; done; read -r x; echo "got <$x>"`)
-	term.expect(strings.Replace(question, "%s", "one", 1))
-	time.Sleep(400 * time.Millisecond) // keys within 300 ms of a question are ignored
-	term.typ("n\r")
-	term.expect("over one")
-	term.expect(strings.Replace(question, "%s", "two", 1))
-	time.Sleep(400 * time.Millisecond) // keys within 300 ms of a question are ignored
-	term.typ("y\r")
-	term.expect("over two")
-	term.expect("no answer in 3s: denied for now")
-	term.expect("over three")
-	term.typ("free\r")
-	term.expect("got <free>")
-	if code := term.wait(); code != 0 {
-		t.Errorf("exit %d", code)
+	script := func(names string) string {
+		return `for n in ` + names + `; do curl -s -m 60 -o $n.txt http://$n.test/; echo "over $n"; done; read -r x; echo "got <$x>"`
 	}
+	free := func(term *terminal) {
+		t.Helper()
+		term.typ("free\r")
+		term.expect("got <free>")
+		if code := term.wait(); code != 0 {
+			t.Errorf("exit %d", code)
+		}
+	}
+	term := b.agentTerminal(dir, "--ask", "script-agent", script("one two"))
+	for _, c := range []struct{ name, typed string }{{"one", "n\r"}, {"two", "y\r"}} {
+		term.expect(strings.Replace(question, "%s", c.name, 1))
+		time.Sleep(400 * time.Millisecond) // keys within 300 ms of a question are ignored
+		term.typ(c.typed)
+		term.expect("over " + c.name)
+	}
+	free(term)
+	term = b.agentTerminal(dir, "--ask", "--ask-timeout", "1s", "script-agent", script("three"))
+	term.expect(strings.Replace(question, "%s", "three", 1))
+	term.expect("no answer in 1s: denied for now")
+	term.expect("over three")
+	free(term)
 	one, _ := os.ReadFile(dir + "/one.txt")
 	if two, _ := os.ReadFile(dir + "/two.txt"); strings.Contains(string(two), "not allowed") || string(two) == string(one) {
 		t.Errorf("answers %q and %q", one, two)
