@@ -185,7 +185,7 @@ func TestServeRuns(t *testing.T) {
 	if r := c.run("kept", map[string]any{"egress": "package-managers"}, inShell("test ! -e /artifacts/f")); r["state"] != "completed" || r["sandbox_container_id"] == whole["sandbox_container_id"] {
 		t.Errorf("%v", r)
 	}
-	if j := c.get("POST", "/v1/jobs/"+job+"/wait?timeout_ms=20000", "", 200); j["status"] != "succeeded" || j["stdout"].(map[string]any)["text"] != "done\n" {
+	if j := c.get("POST", "/v1/jobs/"+job+"/wait?timeout_ms=300000", "", 200); j["status"] != "succeeded" || j["stdout"].(map[string]any)["text"] != "done\n" {
 		t.Errorf("%v", j)
 	}
 	for _, want := range []string{"mcp_active_runs 0\n", `mcp_runs_total{status="completed"} 2`} {
@@ -459,7 +459,7 @@ func runsJobs(c runsClient) {
 	t := c.t
 	j := c.get("POST", "/v1/jobs", `{"argv":["sh","-c","echo \"$1\"; echo err >&2; exit 3","x","a b'c"],"env":{"A":"1"},"cwd":"/tmp"}`, 201)
 	id := j["id"].(string)
-	j = c.get("POST", "/v1/jobs/"+id+"/wait?timeout_ms=20000", "", 200)
+	j = c.get("POST", "/v1/jobs/"+id+"/wait?timeout_ms=300000", "", 200)
 	if j["status"] != "failed" || j["exit_code"] != 3.0 || j["stdout"].(map[string]any)["text"] != "a b'c\n" {
 		t.Errorf("%v", j)
 	}
