@@ -204,7 +204,7 @@ func TestContextDigest(t *testing.T) {
 	}
 }
 
-// TestContextLarge checks that a context of 100,000 files is read, and that 10 GB can be interrupted.
+// TestContextLarge checks that a context of 100,000 files is read, and that 1 TiB can be interrupted.
 func TestContextLarge(t *testing.T) {
 	dir := put(t, map[string]string{".dockerignore": "excluded\n", "excluded/x": ""})
 	for i := range 20 {
@@ -225,7 +225,7 @@ func TestContextLarge(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := errors.Join(f.Truncate(10<<30), f.Close()); err != nil {
+		if err := errors.Join(f.Truncate(1<<40), f.Close()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -238,7 +238,7 @@ func TestContextLarge(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 		began := time.Now()
 		err := c.sum(ctx, sha256.New(), source, func(member) bool { return true })
-		if took := time.Since(began); !errors.Is(err, context.DeadlineExceeded) || took > 5*time.Second {
+		if took := time.Since(began); !errors.Is(err, context.DeadlineExceeded) || took > time.Minute {
 			t.Errorf("%s: %v after %s", source, err, took)
 		}
 		cancel()
