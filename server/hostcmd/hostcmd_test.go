@@ -119,7 +119,7 @@ func (s *site) yes(r *Record) *Outcome {
 func (s *site) outcome(r *Record) *Outcome {
 	s.Helper()
 	s.CheckDecisions()
-	o, err := s.Collect(s.Context(), r.Request.Caller, r.Request.ID, 5*time.Second)
+	o, err := s.Collect(s.Context(), r.Request.Caller, r.Request.ID, time.Minute)
 	if err != nil {
 		s.Fatal(err)
 	}
