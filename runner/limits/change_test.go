@@ -70,7 +70,7 @@ func TestChangeWatched(t *testing.T) {
 	if err := g.Change(runner.Limits{PIDs: 50}); err == nil {
 		t.Error("pids changed, and nothing enforces it")
 	}
-	for cpus, want := range map[float64]int{0.5: 1, 64: -1} {
+	for cpus, want := range map[float64]int{0.5: 1, 1024: -1} {
 		if err := g.Change(runner.Limits{CPUs: cpus}); err != nil {
 			t.Fatal(err)
 		}
