@@ -7,6 +7,7 @@ import pathlib
 import shutil
 import subprocess
 import tempfile
+import threading
 import time
 
 import demesne
@@ -81,6 +82,20 @@ class State:
         shutil.rmtree(self.directory)
 
 
+def kill_in(server, command):
+    """Kills the server when one of its sandboxes executes a command."""
+    end = time.monotonic() + 300
+    while time.monotonic() < end:
+        for pid, _ in server.state.processes():
+            try:
+                argv = pathlib.Path("/proc", pid, "cmdline").read_bytes()
+            except OSError:  # it ended
+                continue
+            if argv.rstrip(b"\0").replace(b"\0", b" ").endswith(command.encode()):
+                return server.kill()
+        time.sleep(0.02)
+
+
 @pytest.fixture
 def other_server(monkeypatch):
     state = State()
@@ -92,6 +107,7 @@ def other_server(monkeypatch):
     server.url = line.split("listening on ")[1].strip()
     server.token = (state.directory / "state/server/token").read_text().strip()
     server.state = state
+    server.killed_in = lambda command: threading.Thread(target=kill_in, args=(server, command), daemon=True).start()
     client = demesne.Client(server.url, server.token)
     monkeypatch.setattr(demesne._sandbox, "shared", lambda: client)
     yield server

@@ -1,6 +1,5 @@
 """Bad input of Inspect's sandbox: its own errors."""
 
-import asyncio
 
 import pytest
 from badinput import other_server  # noqa: F401
@@ -15,7 +14,7 @@ async def environment(config=None):
 
 async def test_gone(other_server):
     env = await environment()
-    asyncio.get_running_loop().call_later(0.5, other_server.kill)
+    other_server.killed_in("sleep 60")
     with pytest.raises(SandboxUnavailableError):
         await env.exec(["sleep", "60"])
     with pytest.raises(SandboxUnavailableError):

@@ -1,6 +1,5 @@
 """Bad input of the OpenAI Agents SDK's sandbox client: the SDK's own errors."""
 
-import asyncio
 import io
 from pathlib import Path
 
@@ -15,7 +14,7 @@ async def test_gone(other_server):
     client = DemesneSandboxClient()
     session = await client.create()
     await session.start()
-    asyncio.get_running_loop().call_later(0.5, other_server.kill)
+    other_server.killed_in("sleep 60")
     with pytest.raises(ExecTransportError, match="see the server's log"):
         await session.exec("sleep 60")
     other_server.wait()

@@ -1,6 +1,5 @@
 """Bad input of SWE-ReX's deployment: its own errors."""
 
-import asyncio
 import os
 
 import aiohttp
@@ -15,7 +14,7 @@ async def test_gone(other_server):
     """The server ends in the middle of a command: the runtime raises what it raises for a container that ended."""
     deployment = DemesneDeployment(os.environ["DEMESNE_TEST_IMAGE"])
     await deployment.start()
-    asyncio.get_running_loop().call_later(0.5, other_server.kill)
+    other_server.killed_in("sleep 60")
     with pytest.raises(aiohttp.ClientError):
         await deployment.runtime.execute(Command(command=["sleep", "60"]))
     alive = await deployment.is_alive(timeout=1)

@@ -11,7 +11,7 @@ from verifiers.v1.errors import SandboxError
 async def test_gone(other_server):
     runtime = DemesneRuntime(DemesneConfig())
     await runtime.start()
-    asyncio.get_running_loop().call_later(0.5, other_server.kill)
+    other_server.killed_in("sleep 60")
     with pytest.raises(SandboxError, match="sleep.*see the server's log"):
         await runtime.run(["sleep", "60"], {})
     other_server.wait()
