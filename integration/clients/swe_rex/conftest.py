@@ -12,11 +12,11 @@ from swerex.runtime.abstract import BashAction, CloseBashSessionRequest, Command
 
 
 class _Action(BashAction):
-    timeout: float | None = 5
+    timeout: float | None = 60
 
 
 class _Command(Command):
-    timeout: float | None = 5
+    timeout: float | None = 60
 
 
 @pytest.fixture(scope="session")
