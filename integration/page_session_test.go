@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -271,4 +272,32 @@ func TestPageLogin(t *testing.T) {
 	if want := "http://127.0.0.1:7999/page/#token=" + s.key + "\n"; out.stdout != want {
 		t.Errorf("%q", out.stdout)
 	}
+}
+
+// TestPageLoginAgain checks that the late answer to a request of a login that is over does not end the next login.
+func TestPageLoginAgain(t *testing.T) {
+	b := newBox(t)
+	release := make(chan struct{})
+	var late atomic.Bool
+	s := b.serveAPI()
+	p := b.browse(s, func(_, address, _ string) (int, string, string, bool) {
+		if strings.HasSuffix(address, "/v1/server") && !late.Swap(true) {
+			<-release
+			return 401, "application/json", "{}", true
+		}
+		return 0, "", "", false
+	})
+	p.check(p.Eval(`import("/page/api.js").then(m => { m.described().catch(() => 0).then(() => { window.answered = true }) })`, nil))
+	p.pressIn("body", "Log out")
+	p.await(`document.querySelector("input[name=token]")`)
+	p.check(p.Type(s.key))
+	p.check(p.Press("Enter"))
+	p.await(`document.getElementById("main").innerText.includes("No sandboxes")`)
+	close(release)
+	p.await(`window.answered`)
+	var over bool
+	if p.check(p.Eval(`document.querySelector("input[name=token]") !== null`, &over)); over {
+		t.Error("the next login is over")
+	}
+	p.quiet()
 }

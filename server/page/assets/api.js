@@ -97,10 +97,11 @@ export async function act(method, path, body) {
 }
 
 let description = null; // of the server, asked once a login
+let over = new AbortController(); // of the login: a late answer to the description's request must not end the next one
 
 // described returns what the server says of itself.
 export function described() {
-  return description ??= get("/v1/server").catch((e) => {
+  return description ??= get("/v1/server", { signal: over.signal }).catch((e) => {
     description = null;
     throw e;
   });
@@ -209,12 +210,15 @@ export function socket(path, query = {}) {
 export async function login(token) {
   const r = await request("POST", "/page/login", { body: { token } });
   const who = await r.json();
+  over.abort();
+  over = new AbortController();
   description = null;
   localStorage.setItem(halfKey, who.half);
   return who;
 }
 
 export async function logout() {
+  over.abort();
   localStorage.removeItem(halfKey);
   await request("POST", "/page/logout", {}).catch(() => {});
 }
