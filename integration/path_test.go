@@ -31,6 +31,10 @@ func TestRunPath(t *testing.T) {
 			t.Errorf("PATH lacks %q: %q", dir, dirs)
 		}
 	}
+	// Landlock hides it, but lets a process enter it. Python would look for its library beside the program there.
+	if r := b.finish(b.refusing("unshare=1")("run", "--", "sh", "-c", `echo "$PATH"`)); strings.Contains(r.stdout, b.dir+"/tools") || !strings.Contains(r.stdout, ":"+games+":") {
+		t.Errorf("without namespaces: %+v", r)
+	}
 	if got := b.sh(`echo "$PATH"`, "--env", "PATH=/usr/bin"); got != "/usr/bin\n" {
 		t.Errorf("--env PATH: %q", got)
 	}

@@ -126,19 +126,13 @@ func (g *Gateway) Listen(port uint16) ([]*os.File, error) {
 // Close closes this process's descriptors of the sockets and releases the namespaces. Accepted connections live
 // until they are closed. Close can be called twice.
 func (g *Gateway) Close() error {
-	var errs []error
 	g.closeNamed()
-	for _, f := range []**os.File{&g.Proxy, &g.DNS, &g.DNSTCP, &g.namespace} {
-		if *f != nil {
-			errs = append(errs, (*f).Close())
-			*f = nil
-		}
-	}
+	err := closeAll(&g.Proxy, &g.DNS, &g.DNSTCP, &g.namespace)
 	if g.Sandbox != nil {
-		errs = append(errs, g.Sandbox.Close())
+		err = errors.Join(err, g.Sandbox.Close())
 		g.Sandbox = nil
 	}
-	return errors.Join(errs...)
+	return err
 }
 
 func (g *Gateway) closeNamed() {

@@ -95,9 +95,11 @@ func (n *NS) within(f func() error) error {
 
 // Close releases this process's reference to the namespace. A sandbox that joined it keeps it. Close can be called
 // twice.
-func (n *NS) Close() error {
+func (n *NS) Close() error { return closeAll(&n.File, &n.Sysfs, &n.routes) }
+
+func closeAll(files ...**os.File) error {
 	var errs []error
-	for _, f := range []**os.File{&n.File, &n.Sysfs, &n.routes} {
+	for _, f := range files {
 		if *f != nil {
 			errs = append(errs, (*f).Close())
 			*f = nil

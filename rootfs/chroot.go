@@ -25,7 +25,7 @@ const UpperChroot Upper = "chroot"
 // CopyImage makes the tree of an image in l.Dir/root, or takes the one that it made there earlier, with new inputs. It
 // makes device nodes, so the caller must be uid 0 with CAP_MKNOD.
 func (l Layout) CopyImage(i Image) (*Tree, error) {
-	t := &Tree{Root: filepath.Join(l.Dir, "root"), Upper: UpperChroot}
+	t := &Tree{Root: filepath.Join(l.Dir, "root"), Upper: UpperChroot, views: map[string]*os.File{}}
 	if _, err := os.Lstat(t.Root); errors.Is(err, fs.ErrNotExist) {
 		if err := copyLayers(l.Dir, "new", i.Lowers); err != nil {
 			return nil, fmt.Errorf("copy image: %w", err)

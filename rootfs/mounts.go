@@ -301,9 +301,6 @@ func (t *Tree) keepView(at int, name, target string) error {
 }
 
 func (t *Tree) setView(target string, fd int) {
-	if t.views == nil {
-		t.views = map[string]*os.File{}
-	}
 	t.views[target].Close() // nil: no earlier mount had this target
 	t.views[target] = os.NewFile(uintptr(fd), filepath.Join(t.Root, target))
 }

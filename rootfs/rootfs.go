@@ -29,6 +29,7 @@
 package rootfs
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -124,13 +125,11 @@ func MountHost(l Layout) (*Tree, error) { return mountTree(l, (*Tree).mountHost)
 
 // mountTree makes the directories and mounts both trees on them.
 func mountTree(l Layout, mountRoot func(*Tree, Layout) (root *plan, err error)) (*Tree, error) {
-	if l.Hostname == "" {
-		l.Hostname = "sandbox"
-	}
+	l.Hostname = cmp.Or(l.Hostname, "sandbox")
 	if err := CheckHostname(l.Hostname); err != nil {
 		return nil, err
 	}
-	t := &Tree{Root: filepath.Join(l.Dir, "root"), Dev: filepath.Join(l.Dir, "dev")}
+	t := &Tree{Root: filepath.Join(l.Dir, "root"), Dev: filepath.Join(l.Dir, "dev"), views: map[string]*os.File{}}
 	if err := os.Mkdir(t.Root, 0o755); err != nil {
 		return nil, fmt.Errorf("make root: %w", err)
 	}

@@ -12,10 +12,19 @@ import (
 const maxPath = 64
 
 // addPath adds to PATH the directories that exist and that the command's user can enter. It drops the others, which
-// would tell the command about directories of the host.
+// would tell the command about directories of the host. A process can enter a directory that Landlock hides, and see
+// that a program is there, but not execute it: some programs look themselves up, and would find that one.
 func (c *command) addPath(dirs []string) {
 	dirs = slices.DeleteFunc(dirs[:min(len(dirs), maxPath)], func(dir string) bool {
-		return !filepath.IsAbs(dir) || strings.Contains(dir, ":") || c.who.access(dir, unix.O_DIRECTORY) != nil
+		hidden := func() error {
+			fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+			unix.Close(fd)
+			if err != nil && unix.Faccessat(unix.AT_FDCWD, dir, unix.R_OK, unix.AT_EACCESS) != nil { // by its mode
+				return nil
+			}
+			return err
+		}
+		return !filepath.IsAbs(dir) || strings.Contains(dir, ":") || c.who.access(dir, unix.O_DIRECTORY) != nil || is(c.who.as(hidden), unix.EACCES)
 	})
 	if len(dirs) == 0 {
 		return

@@ -1,6 +1,7 @@
 package pid1
 
 import (
+	"cmp"
 	"errors"
 	"path/filepath"
 	"strings"
@@ -46,9 +47,7 @@ func (c *command) execute() (pid int, err error) {
 		case is(err, unix.ENOENT, unix.ENOTDIR):
 		case is(err, unix.EACCES, unix.EPERM, unix.ENOEXEC, unix.EISDIR, unix.ELOOP, unix.ENAMETOOLONG,
 			unix.ETXTBSY, unix.E2BIG, unix.ELIBBAD, unix.EINVAL) || errors.Is(err, errInterpreter):
-			if refused == nil {
-				refused = err
-			}
+			refused = cmp.Or(refused, err)
 		default:
 			return 0, ipc.Errorf(ipc.CodeInternal, "execute %q: %w", name, err)
 		}
