@@ -1,9 +1,15 @@
 package tree
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"demesne/agents"
 )
 
 func newDirs(t *testing.T) *dirs {
@@ -45,6 +51,21 @@ func TestDeliver(t *testing.T) {
 	}
 	if got, _ := os.ReadFile(victim); string(got) != "mine" {
 		t.Errorf("the victim has %q", got)
+	}
+}
+
+// TestDeliverAfterLoss checks that results replace what a sandbox put at their names, also after a part of the transcript was lost.
+func TestDeliverAfterLoss(t *testing.T) {
+	d := newDirs(t)
+	os.WriteFile(d.out+"/results.json", []byte("forged"), 0o600)
+	n := &node{dirs: d}
+	n.asked.meter = agents.NewMeter("")
+	a := &attempts{transcript: &record{lost: unix.ENOSPC}, stderr: &record{}, events: agents.NewTranscript("", nil)}
+	if err := n.writeResults(a, &agents.Result{}, &agents.Results{JobID: "true"}); !errors.Is(err, unix.ENOSPC) {
+		t.Error(err)
+	}
+	if got, err := os.ReadFile(d.out + "/results.json"); !strings.Contains(string(got), "true") {
+		t.Errorf("%q, %v", got, err)
 	}
 }
 

@@ -119,7 +119,8 @@ func (n *node) writeUsage() error {
 	return nil
 }
 
-// writeResults writes the files that describe the run, first where no sandbox can reach them.
+// writeResults writes the files that describe the run, first where no sandbox can reach them. It delivers what it has also after
+// an error, since files of a sandbox stay at the names that it does not replace.
 func (n *node) writeResults(a *attempts, res *agents.Result, r *agents.Results) error {
 	root, err := os.OpenRoot(n.dirs.sidecar)
 	if err != nil {
@@ -131,10 +132,10 @@ func (n *node) writeResults(a *attempts, res *agents.Result, r *agents.Results) 
 		err = errors.Join(err, a.events.WriteAttribution(root, home))
 		home.Close()
 	}
-	if err = errors.Join(err, a.transcript.lost, a.stderr.lost); err != nil {
+	if err = errors.Join(err, a.transcript.lost, a.stderr.lost, n.dirs.deliver()); err != nil {
 		return fmt.Errorf("write results: %w", err)
 	}
-	return n.dirs.deliver()
+	return nil
 }
 
 // results describes a run that has ended, with its children.
