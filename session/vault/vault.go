@@ -180,16 +180,13 @@ func (v *Vault) List(namespace string) ([]Secret, error) {
 	return some, nil
 }
 
-// Values returns the values of all secrets, for a redaction. On an error it returns none.
-func (v *Vault) Values() (values []string) {
+// Values returns the values of all secrets, for a redaction.
+func (v *Vault) Values() (values []string, err error) {
 	all, err := v.read()
-	if err != nil {
-		return nil
-	}
 	for _, s := range all {
 		values = append(values, s.Value)
 	}
-	return values
+	return values, err
 }
 
 func (s *Secret) id() string { return s.Namespace + "/" + s.Name }

@@ -9,7 +9,9 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync/atomic"
 
 	"demesne/internal/fsutil"
 	"demesne/internal/text"
@@ -54,7 +56,7 @@ func Open(o Options) (*hostcmd.Guard, error) {
 	}
 	return hostcmd.Open(hostcmd.Options{
 		Policy: p, State: dir, Audit: o.Audit, Copy: o.copyToSandbox, Credential: o.Credential, Private: o.Private,
-		Redact: func(w io.Writer) io.WriteCloser { return redact.New(append(stored(), values...)...).Writer(w) },
+		Redact: func(w io.Writer) io.WriteCloser { return redact.New(slices.Concat(stored(), values)...).Writer(w) },
 	})
 }
 
@@ -125,8 +127,8 @@ func environmentSecrets(environ []string) (values []string) {
 	return values
 }
 
-// storedSecrets returns a function that returns the values of all stored secrets. If a command prints their key, which may ask a
-// person, it returns none.
+// storedSecrets returns a function that returns the values of all stored secrets, or the last known ones while they cannot be read.
+// If a command prints their key, which may ask a person, it returns none.
 func storedSecrets() (func() []string, error) {
 	key := os.Getenv("DEMESNE_VAULT_KEY")
 	if strings.HasPrefix(key, "cmd:") {
@@ -136,7 +138,15 @@ func storedSecrets() (func() []string, error) {
 	if err != nil {
 		return nil, err
 	}
-	return v.Values, nil
+	known, err := v.Values()
+	var last atomic.Pointer[[]string]
+	last.Store(&known)
+	return func() []string {
+		if now, err := v.Values(); err == nil {
+			last.Store(&now)
+		}
+		return *last.Load()
+	}, err
 }
 
 // copyToSandbox copies a file or directory into a sandbox of the caller.
