@@ -3,6 +3,7 @@ package hosttools
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -23,6 +24,10 @@ func TestMain(m *testing.M) {
 		os.Exit(m.Run())
 	case "dead":
 		os.Exit(1)
+	case "silent":
+		os.WriteFile(os.Getenv("HEARD"), nil, 0o600)
+		io.Copy(io.Discard, os.Stdin)
+		os.Exit(0)
 	}
 	serve()
 }
@@ -191,6 +196,34 @@ func TestStarts(t *testing.T) {
 	dead := connect(t, s, "b", nil)
 	if _, err := dead.ListTools(t.Context(), nil); err == nil || len(warned) == 0 || !strings.Contains(warned[0], `start server "b"`) {
 		t.Errorf("a dead server: %v, warned %q", err, warned)
+	}
+}
+
+// TestCloseDuringStart: a server that does not answer its start does not hold up the end of a sandbox.
+func TestCloseDuringStart(t *testing.T) {
+	server, heard := real(t, "a", "silent"), filepath.Join(t.TempDir(), "heard")
+	server.Env = append(server.Env, "HEARD="+heard)
+	s := Open([]Server{server}, Allowlist{"a": {Tools: Tools{All: true}}}, Options{})
+	cs := connect(t, s, "a", nil)
+	listed, closed := make(chan error, 1), make(chan struct{})
+	go func() {
+		_, err := cs.ListTools(context.Background(), nil)
+		listed <- err
+	}()
+	for !fsutil.Exists(heard) {
+		time.Sleep(time.Millisecond)
+	}
+	go func() {
+		s.Close()
+		close(closed)
+	}()
+	select {
+	case <-closed:
+	case <-time.After(startTime / 2):
+		t.Fatal("the set waits for the server")
+	}
+	if err := <-listed; err == nil {
+		t.Error("the server has tools")
 	}
 }
 

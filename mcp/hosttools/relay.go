@@ -21,6 +21,9 @@ type relay struct {
 	o      Options
 	front  *sdk.Server // what the sandbox talks to
 
+	life context.Context // ends with close
+	die  context.CancelFunc
+
 	mu       sync.Mutex
 	session  *sdk.ClientSession // nil: the server does not run
 	readOnly map[string]bool    // of the tools that the running server listed
@@ -36,6 +39,7 @@ const startTime = 2 * time.Minute
 
 func newRelay(server Server, rule Rule, o Options) *relay {
 	r := &relay{server: server, rule: rule, o: o, progress: map[string]func(*sdk.ProgressNotificationParams){}}
+	r.life, r.die = context.WithCancel(context.Background())
 	r.idle = time.AfterFunc(time.Hour, r.rest)
 	r.idle.Stop()
 	can := &sdk.ServerCapabilities{Tools: &sdk.ToolCapabilities{}}
@@ -223,6 +227,7 @@ const noHost = "DEMESNE_HOST_POLICY=none"
 func (r *relay) start(ctx context.Context) (*sdk.ClientSession, error) {
 	ctx, cancel := context.WithTimeout(ctx, startTime)
 	defer cancel()
+	defer context.AfterFunc(r.life, cancel)()
 	cmd := exec.Command(r.server.Command, r.server.Args...)
 	cmd.Env, cmd.Dir = append(slices.Clip(r.server.Env), noHost), r.server.Dir
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -267,6 +272,7 @@ func (r *relay) rest() {
 }
 
 func (r *relay) close() {
+	r.die() // a start has the lock
 	r.mu.Lock()
 	r.closed = true
 	r.idle.Stop()
