@@ -2,6 +2,7 @@ package integration
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -59,6 +60,15 @@ func TestMap(t *testing.T) {
 				t.Errorf("%s: %q, %v", name, got, err)
 			}
 		}
+		if err := errors.Join(os.Remove(dir+"/1/stdout"), os.Symlink("/dev/full", dir+"/1/stdout")); err != nil {
+			t.Fatal(err)
+		}
+		r := b.over("x\ny\n", "map", "--output", dir, "-c", `echo "$0"`)
+		_, job, _ := strings.Cut(r.stderr, `"`)
+		job, _, _ = strings.Cut(job, `"`)
+		if said := b.demesne("logs", job+"/1").stderr; r.code != 125 || !strings.HasSuffix(r.stderr, ": 2 items: 1 succeeded, 1 died\n") || !strings.Contains(said, "write stdout: 2 bytes are lost") {
+			t.Errorf("a full disk: %+v, %s", r, said)
+		}
 	})
 	t.Run("refused", func(t *testing.T) {
 		b.extra = append(b.extra, "TMPDIR="+b.mkdir("refused"))
@@ -85,7 +95,7 @@ func TestMap(t *testing.T) {
 		if r := b.over("", "map", "--", "echo"); r.code != 0 || r.stderr != "demesne: map: 0 items\n" {
 			t.Errorf("%+v", r)
 		}
-		if left := b.demesne("jobs", "-q"); strings.Count(left.stdout, "\n") != 5 {
+		if left := b.demesne("jobs", "-q"); strings.Count(left.stdout, "\n") != 6 {
 			t.Errorf("%+v", left)
 		}
 	})

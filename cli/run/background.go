@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -138,7 +139,7 @@ func (t *attendant) do(ctx context.Context, item jobs.Item, what json.RawMessage
 }
 
 // once does it once.
-func (t *attendant) once(ctx context.Context, item jobs.Item, line jobLine, out, errs io.Writer) (*runner.Result, error) {
+func (t *attendant) once(ctx context.Context, item jobs.Item, line jobLine, out, errs io.Writer) (_ *runner.Result, err error) {
 	in, err := os.Open(os.DevNull)
 	if err != nil {
 		return nil, err
@@ -180,7 +181,7 @@ func (t *attendant) once(ctx context.Context, item jobs.Item, line jobLine, out,
 	if err != nil {
 		return nil, err
 	}
-	defer done()
+	defer func() { err = cmp.Or(err, done()) }()
 	var s sinks
 	hidden := o.Network.Hidden()
 	mine.Stdout, mine.Stderr = s.open(hidden.Writer(out)), s.open(hidden.Writer(errs))

@@ -166,10 +166,10 @@ func withItem(args []string, line string) []string {
 	return all
 }
 
-// into returns writers for the output of an item below --output, beside the logs of its job. done closes them.
-func (o *mapOptions) into(n int, out, errs io.Writer) (_, _ io.Writer, done func(), err error) {
+// into returns writers for the output of an item below --output, beside the logs of its job. done closes them, and says what is lost.
+func (o *mapOptions) into(n int, out, errs io.Writer) (_, _ io.Writer, done func() error, err error) {
 	if o.output == "" {
-		return out, errs, func() {}, nil
+		return out, errs, func() error { return nil }, nil
 	}
 	dir := filepath.Join(o.output, strconv.Itoa(n))
 	if err := os.MkdirAll(dir, 0o777); err != nil {
@@ -181,5 +181,7 @@ func (o *mapOptions) into(n int, out, errs io.Writer) (_, _ io.Writer, done func
 		return nil, nil, nil, err
 	}
 	kept, keptErrs := jobs.NewLog(stdout, runner.JobKept), jobs.NewLog(stderr, runner.JobKept)
-	return io.MultiWriter(out, kept), io.MultiWriter(errs, keptErrs), func() { stdout.Close(); stderr.Close() }, nil
+	return io.MultiWriter(out, kept), io.MultiWriter(errs, keptErrs), func() error {
+		return errors.Join(kept.Lost(), keptErrs.Lost(), stdout.Close(), stderr.Close())
+	}, nil
 }
