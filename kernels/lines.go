@@ -12,6 +12,8 @@ import (
 	"sync"
 	"time"
 	"unicode/utf8"
+
+	"demesne/internal/fsutil"
 )
 
 // lines is the channel of one of demesne's own kernels (package driver): requests and answers are lines of JSON, and
@@ -127,7 +129,7 @@ func (c *lines) receive() {
 	for {
 		m, err := c.next()
 		if err != nil {
-			c.await(func() bool { return !c.pumps[0] && !c.pumps[1] }, lastGrace)
+			c.await(func() bool { return !c.pumps[0] && !c.pumps[1] }, c.wait)
 			c.deliver(nil, err)
 			return
 		}
@@ -221,15 +223,16 @@ func (c *lines) line() (line []byte, err error) {
 }
 
 // pump delivers what the code writes to an output.
-func (c *lines) pump(i int, name string, from *os.File) {
+func (c *lines) pump(i int, name string, f *os.File) {
 	defer func() {
+		f.Close()
 		c.said(nil)
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.pumps[i] = false
 		c.change.Broadcast()
 	}()
-	b, kept := make([]byte, maxPiece), 0
+	b, kept, from := make([]byte, maxPiece), 0, fsutil.Rest(f)
 	for {
 		n, err := from.Read(b[kept:])
 		rest := b[:kept+n]

@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"demesne/internal/fsutil"
 	"demesne/internal/text"
 	"demesne/runner"
 	"demesne/runner/files"
@@ -213,16 +214,20 @@ func (r *Running) run(ctx context.Context, sb Sandbox, cmd runner.Command, p *pi
 		close(r.ended)
 		// The pipes may still hold outputs. A process that the kernel left may keep them open.
 		time.Sleep(lastGrace)
-		for _, f := range ours {
+		for _, f := range ours[:extra] {
 			f.Close()
+		}
+		for _, f := range ours[extra:] { // their readers close them, after what they hold now
+			f.SetReadDeadline(time.Now())
 		}
 	}()
 	return nil
 }
 
 // listen keeps what the process writes in addition to its messages.
-func (r *Running) listen(from *os.File) {
-	b := make([]byte, 4096)
+func (r *Running) listen(f *os.File) {
+	defer f.Close()
+	b, from := make([]byte, 4096), fsutil.Rest(f)
 	for {
 		n, err := from.Read(b)
 		r.hear(b[:n])
@@ -273,6 +278,10 @@ func (r *Running) Kill() {
 	r.process.Signal(syscall.SIGKILL)
 	<-r.ended
 	if r.Kernel != nil {
+		select { // its connection ends after its last outputs, which a request may still wait for
+		case <-r.Done():
+		case <-time.After(markWait):
+		}
 		r.Close()
 	}
 }
