@@ -159,10 +159,10 @@ func TestDeaths(t *testing.T) {
 	d := newDesk(t)
 	other := d.start(options(t, "python"))
 	for _, c := range []struct{ text, want string }{
-		{"import os, signal, time\nprint('last words', flush=True)\ntime.sleep(0.2)\nos.kill(os.getpid(), signal.SIGKILL)", "killed (SIGKILL, 137)"},
-		{"import ctypes, time\nprint('last words', flush=True)\ntime.sleep(0.2)\nctypes.string_at(0)", "crashed: segmentation fault (SIGSEGV, 139)"},
-		{"import os, signal, time\nprint('last words', flush=True)\ntime.sleep(0.2)\nos.kill(os.getpid(), signal.SIGTERM)", "terminated (SIGTERM, 143)"},
-		{"import os, time\nprint('last words', flush=True)\ntime.sleep(0.2)\nos._exit(3)", "exited with status 3"},
+		{"import os, signal\nprint('last words', flush=True)\nos.kill(os.getpid(), signal.SIGKILL)", "killed (SIGKILL, 137)"},
+		{"import ctypes\nprint('last words', flush=True)\nctypes.string_at(0)", "crashed: segmentation fault (SIGSEGV, 139)"},
+		{"import os, signal\nprint('last words', flush=True)\nos.kill(os.getpid(), signal.SIGTERM)", "terminated (SIGTERM, 143)"},
+		{"import os\nprint('last words', flush=True)\nos._exit(3)", "exited with status 3"},
 	} {
 		s := d.start(options(t, "python"))
 		r, err := s.Execute(t.Context(), kernels.Execution{Code: c.text, Timeout: 20 * time.Second})
