@@ -1,4 +1,5 @@
-// Package need skips tests on machines that lack something. Under CI, where $CI is set, a missing need is a failure.
+// Package need skips tests on machines that lack something. Under CI, where $CI is set, a missing need is a failure. It also makes
+// what tests of several packages need.
 package need
 
 import (
@@ -53,4 +54,26 @@ func Terminal(t testing.TB, rows, columns uint16) (controlling, user *os.File) {
 		controlling.Close()
 	})
 	return controlling, user
+}
+
+// Descriptors lets this process open only n more descriptors, until restore.
+func Descriptors(t testing.TB, n int) (restore func()) {
+	t.Helper()
+	next, err := unix.Dup(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	unix.Close(next)
+	var old unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
+		t.Fatal(err)
+	}
+	set := func(l unix.Rlimit) {
+		t.Helper()
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &l); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set(unix.Rlimit{Cur: uint64(next + n), Max: old.Max})
+	return func() { set(old) }
 }

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"demesne/internal/need"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -97,19 +99,10 @@ func TestTakeBackShort(t *testing.T) {
 	if err := unix.Chmod(file, 0o4755); err != nil {
 		t.Fatal(err)
 	}
-	next, err := unix.Dup(0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	unix.Close(next)
-	var old unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
-		t.Fatal(err)
-	}
 	for n := range 4 { // descriptors that are left: for the list, for a record, for its directory
-		unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(next + n), Max: old.Max})
+		restore := need.Descriptors(t, n)
 		err := TakeBack(run, "key", false)
-		unix.Setrlimit(unix.RLIMIT_NOFILE, &old)
+		restore()
 		if left := Left(run, "key"); err == nil || !left || !setuid(t, file) {
 			t.Errorf("%d descriptors: %v, left %t", n, err, left)
 			break

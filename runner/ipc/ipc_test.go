@@ -16,6 +16,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"demesne/internal/need"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -314,7 +316,7 @@ func TestTooFewDescriptors(t *testing.T) {
 		if err := caller.Call(t.Context(), "op", nil, sent, nil); err != nil {
 			t.Fatal(err)
 		}
-		restore := oneMoreDescriptor(t)
+		restore := need.Descriptors(t, 1)
 		err := caller.Call(t.Context(), "op", nil, sent, nil)
 		restore()
 		// The kernel compares the descriptors that this user has on their way in all processes with the same limit.
@@ -325,27 +327,6 @@ func TestTooFewDescriptors(t *testing.T) {
 			t.Errorf("back %t, afterwards: %v", back, err)
 		}
 	}
-}
-
-// oneMoreDescriptor allows this process to open one more descriptor, until restore is called.
-func oneMoreDescriptor(t *testing.T) (restore func()) {
-	t.Helper()
-	next, err := unix.Dup(0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	unix.Close(next)
-	var old unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
-		t.Fatal(err)
-	}
-	set := func(l unix.Rlimit) {
-		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &l); err != nil {
-			t.Fatal(err)
-		}
-	}
-	set(unix.Rlimit{Cur: uint64(next) + 1, Max: old.Max})
-	return func() { set(old) }
 }
 
 // TestLongError: an error that quotes a word of megabytes arrives, with its beginning and its reason. Another side that does

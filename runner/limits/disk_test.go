@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"demesne/internal/need"
 	"demesne/runner"
 
 	"golang.org/x/sys/unix"
@@ -418,24 +419,6 @@ func TestProcesses(t *testing.T) {
 	}
 }
 
-// noDescriptors lets this process open no further file until restore.
-func noDescriptors(t *testing.T) (restore func()) {
-	t.Helper()
-	next, err := unix.Dup(0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	unix.Close(next)
-	var old unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(next), Max: old.Max}); err != nil {
-		t.Fatal(err)
-	}
-	return func() { unix.Setrlimit(unix.RLIMIT_NOFILE, &old) }
-}
-
 // TestWatchShort: a moment without descriptors ends no watchdog, and no limit is held that could not be set.
 func TestWatchShort(t *testing.T) {
 	dir, err := os.Open(t.TempDir())
@@ -445,7 +428,7 @@ func TestWatchShort(t *testing.T) {
 	defer dir.Close()
 	a := newAlarm()
 	w := &watch{g: &Group{host: bare()}, quit: make(chan struct{}), over: a.over}
-	restore := noDescriptors(t)
+	restore := need.Descriptors(t, 0)
 	_, alive := resident([]int{os.Getpid()})
 	_, err = bind(os.Getpid(), 1e6)
 	disks := w.disks([]Written{{Dir: dir, Name: "/out"}})

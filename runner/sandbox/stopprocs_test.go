@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"demesne/internal/need"
 )
 
 // shell starts a shell that stands in for PID 1 of a sandbox, and below it a shell that runs text.
@@ -173,29 +175,11 @@ func TestRestless(t *testing.T) {
 	})
 }
 
-// noDescriptors lets this process open no further file until restore.
-func noDescriptors(t *testing.T) (restore func()) {
-	t.Helper()
-	next, err := syscall.Dup(0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	syscall.Close(next)
-	var old syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &old); err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: uint64(next), Max: old.Max}); err != nil {
-		t.Fatal(err)
-	}
-	return func() { syscall.Setrlimit(syscall.RLIMIT_NOFILE, &old) }
-}
-
 // TestStopShort: without a descriptor to look at processes, none counts as stopped or absent.
 func TestStopShort(t *testing.T) {
 	c := shell(t, "sleep 1000 & sleep 1000 & wait")
 	eventually(t, "children", func() bool { return len(below(c.Process.Pid)) == 3 })
-	restore := noDescriptors(t)
+	restore := need.Descriptors(t, 0)
 	f, err := stopProcesses(c.Process.Pid)
 	nothing := alone(c.Process.Pid)
 	restore()
@@ -206,7 +190,7 @@ func TestStopShort(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Resume()
-	restore = noDescriptors(t)
+	restore = need.Descriptors(t, 0)
 	held := f.Held()
 	restore()
 	if held || !f.Held() {

@@ -1,6 +1,5 @@
 """Bad input of Inspect's sandbox: its own errors."""
 
-
 import pytest
 from badinput import other_server  # noqa: F401
 from demesne.inspect import DemesneConfig, DemesneSandboxEnvironment
